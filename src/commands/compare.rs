@@ -155,6 +155,11 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     a.iter().chain(b).try_for_each(|side| refuse_study(side))?;
     let (a, b) = (load::side(a, &args.options)?, load::side(b, &args.options)?);
     load::check_differ(&a, &b)?;
+    if args.options.set.is_some() && a.iter().chain(&b).all(|run| run.set.is_none()) {
+        bail_usage!(
+            "--evaluation-set is for run folders and records of cells; these are tables, without sets"
+        );
+    }
     let comparison = comparison::compare(&a, &b, level, args.common_problems)?;
     let sections = compared::sections(&comparison);
     show(args, &comparison, "B against A", &sections, || {
@@ -211,6 +216,9 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
     let options = &args.tracked;
     if let Some(window) = options.window.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
         bail_usage!("--window must be a share of the budget, above 0 and at most 1, got {window}");
+    }
+    if let Some(level) = options.to_level.filter(|level| !level.is_finite()) {
+        bail_usage!("--to-level must be a finite number, got {level}");
     }
     let ((a, of_a, names_a), (b, of_b, names_b)) = match (&args.runs, &args.arm, &args.against[..])
     {
@@ -306,10 +314,15 @@ fn exit_code(
             (GateOutcome::Undecided, exit::INCONCLUSIVE, line)
         }
     };
-    let line = format!("--fail-if: {line}");
+    let names = match (&args.arm, &args.against[..]) {
+        (Some(arm), [against]) => format!(" (A: {against}, B: {arm})"),
+        _ => String::new(),
+    };
+    let line = format!("--fail-if: {line}{names}");
     output::tell(&line);
     let text = format!("{line}\n{}", terminal::render(sections, None));
-    args.gate.publish("dapo compare", &[GateCheck { name: name.to_string(), outcome, text }])?;
+    args.gate
+        .publish("dapo compare", &[GateCheck { name: format!("{name}{names}"), outcome, text }])?;
     Ok(code)
 }
 
@@ -358,6 +371,7 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
         }
         Undecided::NotCompared(why) => words::why(why),
         Undecided::OtherUnits => compared::tracked::OTHER_UNITS.to_string(),
+        Undecided::LevelMissed => "no run reaches the level of --to-level".to_string(),
         Undecided::NotFinite => {
             "the difference or its interval is not finite: give the values in a smaller unit"
                 .to_string()

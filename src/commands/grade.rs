@@ -193,7 +193,7 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     let graders = Graders::start(program.clone())?;
     let ready = graders.ready();
     let versions = ready.packages.iter().map(|(name, version)| format!("{name} {version}"));
-    let files = [&ready.files[..], &ready.working_files].concat().join(", ");
+    let files = ready.files.join(", ");
     let reads = if files.is_empty() { files } else { format!("reads {files}") };
     let called = [&ready.function[..], &ready.form()].join(" ").trim().to_string();
     let twice = "each response is graded twice".to_string();

@@ -117,8 +117,10 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
-    let evidence = cells::evidence(args.seeds.0.len(), &Declaration::undeclared(&[], "", ""));
-    output::say(format!("\n{evidence}"));
+    if args.arms.len() > 1 {
+        let undeclared = Declaration::undeclared(&[], "", "");
+        output::say(format!("\n{}", cells::evidence(args.seeds.0.len(), &undeclared)));
+    }
     let shown = program::path_word(&args.folder);
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(exit::SUCCESS)

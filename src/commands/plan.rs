@@ -180,13 +180,13 @@ fn probe(plan: &RunPlan, verbose: bool) -> String {
     let share = |share| if is_cut { "?".to_string() } else { percent(share) };
     let [correct, truncated, useful] =
         [probe.accuracy, probe.truncated_share, probe.useful_share].map(share);
-    let mut text =
-        format!("  probe    {correct} correct, {truncated} truncated, {useful} of groups useful\n");
+    let groups = counted(probe.groups as usize, "group", "groups");
+    let mut text = format!(
+        "  probe    {groups}, {useful} of them useful; {correct} correct, {truncated} truncated\n"
+    );
     if verbose {
-        let (groups, mean) = (probe.groups, probe.response_tokens_mean);
-        let indent = " ".repeat(11);
-        text +=
-            &format!("{indent}{groups} groups of the base policy, {mean:.0} tokens a response\n");
+        let mean = probe.response_tokens_mean;
+        text += &format!("{}of the base policy, {mean:.0} tokens a response\n", " ".repeat(11));
     }
     text
 }

@@ -2,7 +2,11 @@
 
 use crate::base::files;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
-use crate::commands::{exit, exit::bail_invalid, output};
+use crate::commands::{
+    exit,
+    exit::{bail_invalid, bail_usage},
+    output,
+};
 use crate::records::RunFolder;
 use crate::report::page::{Block, Section, Table, row};
 use crate::report::terminal;
@@ -58,6 +62,9 @@ enum RegressPart {
 
 /// Errors: golden files that are missing or stale, a run that fails, or a blessing that is refused.
 pub fn run(args: &RegressArgs) -> Result<u8> {
+    if args.reason.is_some() && !args.bless {
+        bail_usage!("--reason is for --bless");
+    }
     args.gate.begin()?;
     let golden = Golden::at(&args.golden);
     if files::kind(&golden.rule())?.is_none() {

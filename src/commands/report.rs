@@ -63,6 +63,9 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     if let Some(file) = &args.claims {
         return judge(args, file.as_deref());
     }
+    if args.markdown {
+        bail_usage!("--markdown is for --claims; a report has a Markdown page of its own");
+    }
     let path = &args.run;
     if collection::is_study(path) {
         check_declared(path, args.declaration.as_deref())?;

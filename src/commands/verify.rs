@@ -119,7 +119,10 @@ fn of_run(args: &VerifyArgs) -> Result<Verification> {
     if !args.inputs.rewards.is_empty() && by_rule {
         output::tell("--run-rewards is not read: a rule grades the responses of this run");
     }
-    let options = Options { replay, ..args.inputs.clone() };
+    let mut options = Options { replay, ..args.inputs.clone() };
+    if by_rule {
+        options.rewards.clear();
+    }
     Ok(verify::verify(&folder, &options, &mut |what| output::tell(what))?)
 }
 

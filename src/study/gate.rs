@@ -40,6 +40,7 @@ pub enum Undecided {
     Wide { low: f64, high: f64 },
     NotCompared(Why),
     OtherUnits,
+    LevelMissed,
     NotFinite,
 }
 
@@ -123,6 +124,9 @@ impl Gate {
     pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
         if tracked.other_units {
             return GateVerdict::Undecided(Undecided::OtherUnits);
+        }
+        if tracked.is_level_missed() {
+            return GateVerdict::Undecided(Undecided::LevelMissed);
         }
         let Some(estimate) = &tracked.estimate else {
             return GateVerdict::Undecided(Undecided::FewRuns(FewRuns::alone(1.0)));

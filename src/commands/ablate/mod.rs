@@ -130,6 +130,9 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
         let all = args.seeds.is_none().then(all).transpose()?;
         return elsewhere::status(&study, &all.unwrap_or(grids), args.json);
     }
+    if args.dirty && !declaration.as_ref().is_some_and(|it| it.registered) {
+        tell("note: --dirty changes nothing: this study is not registered");
+    }
     if args.dry_run {
         let declaration = declaration.unwrap_or(Declaration::undeclared(&[], "", ""));
         let jobs = chosen(args, &study, &grids, true)?;
@@ -564,7 +567,11 @@ fn dry_run(
         }
         println!("{}", output::page_table(&cells::states(grid, jobs, &names)));
     }
-    let counts: BTreeSet<usize> = grids.iter().map(|grid| grid.seeds.len()).collect();
+    let is_declared = !declaration.families.is_empty();
+    let compared = grids
+        .iter()
+        .filter(|grid| is_declared || grid.arms.iter().any(|arm| arm.compared_with.is_some()));
+    let counts: BTreeSet<usize> = compared.map(|grid| grid.seeds.len()).collect();
     for seeds in counts {
         output::say(cells::evidence(seeds, declaration) + "\n");
     }

@@ -105,6 +105,9 @@ impl OverrideArgs {
     /// A flag and `--set` may not state the same key. `flags`: key, and whether its flag is given.
     /// Errors: the key, with the way out.
     pub fn check(&self, flags: &[(&str, bool)]) -> Result<()> {
+        if let Some(text) = self.set.iter().find(|text| !text.contains('=')) {
+            bail_usage!("--set {text}: expected KEY=VALUE, such as execution.seed=2");
+        }
         for key in self.set.iter().map(|text| text.split('=').next().unwrap_or_default().trim()) {
             let is_stated = |(flag, given): &&(&str, bool)| *given && is_within(key, flag);
             if let Some((flag, _)) = flags.iter().find(is_stated) {

@@ -111,7 +111,8 @@ pub fn run(
                     more and no evaluation, and logging_steps = 1";
         audit.not_looked_at.push(what.to_string());
     }
-    audit.notes.extend(missing(&dump.files.into_keys().collect::<Vec<_>>()));
+    let log = log.filter(|_| is_logged);
+    audit.notes.extend(missing(&dump.files.into_keys().collect::<Vec<_>>(), log.as_ref()));
     Ok(audit)
 }
 
@@ -194,9 +195,14 @@ fn of_files(dump: &CollectedDump) -> impl Iterator<Item = Trap> {
     repeated.chain(twice)
 }
 
-/// Of steps at equal distances.
-fn missing(steps: &[u64]) -> Option<String> {
-    let usual = steps.windows(2).map(|pair| pair[1] - pair[0]).min()?;
+/// Of steps at equal distances, up to the first and last one that was logged.
+fn missing(steps: &[u64], log: Option<&TrackedRun>) -> Option<String> {
+    let usual = steps.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(1);
+    let curves = step::LOGGED.iter().filter_map(|name| log?.curves.get(*name));
+    let logged = || curves.clone().flatten().map(|(at, _)| *at as u64);
+    let (first, last) = (*steps.first()?, *steps.last()?);
+    let begin = logged().min().filter(|begin| begin + usual <= first);
+    let end = logged().max().filter(|end| *end >= last + usual);
     let gap = |pair: &&[u64]| pair[1] - pair[0] > usual;
     let gaps = steps.windows(2).filter(gap).map(|pair| format!("{} and {}", pair[0], pair[1]));
     let gaps: Vec<String> = gaps.collect();
@@ -205,7 +211,11 @@ fn missing(steps: &[u64]) -> Option<String> {
         0 => String::new(),
         more => format!(" and in {more} more places"),
     };
-    (!gaps.is_empty()).then(|| format!("steps are missing between {shown}{more}"))
+    let between = (!gaps.is_empty()).then(|| format!("between {shown}{more}"));
+    let before = begin.map(|begin| format!("before {first} (the log begins at {begin})"));
+    let after = end.map(|end| format!("after {last} (the log ends at {end})"));
+    let places: Vec<String> = [between, before, after].into_iter().flatten().collect();
+    (!places.is_empty()).then(|| format!("steps are missing {}", places.join(", ")))
 }
 
 /// Whether each is correct, or why its ground truth is no answer that a rule reads.
@@ -305,6 +315,30 @@ mod tests {
         let what: Vec<&str> = audit.contradictions.iter().map(|it| &*it.what).collect();
         assert_eq!(what, ["step 1: 1 responses of \"b\" are graded otherwise"]);
         assert!(audit.not_looked_at.iter().any(|it| it.starts_with("1 of 5 grades (")));
+    }
+
+    #[test]
+    fn steps_that_the_log_has_before_or_after_the_dump_are_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.jsonl");
+        let line =
+            |step: u64| format!("{{\"step\": {step}, \"data\": {{\"critic/score/mean\": 0}}}}\n");
+        files::write_atomic(&path, (1..=9).map(line).collect::<String>().as_bytes()).unwrap();
+        let log = log(&path).unwrap();
+        for (steps, expected) in [
+            (
+                &[3, 4, 6][..],
+                Some(
+                    "between 4 and 6, before 3 (the log begins at 1), after 6 (the log ends at 9)",
+                ),
+            ),
+            (&[9], Some("before 9 (the log begins at 1)")),
+            (&[4, 8], None),
+        ] {
+            let expected = expected.map(|places| format!("steps are missing {places}"));
+            assert_eq!(missing(steps, log.as_ref()), expected);
+        }
+        assert_eq!(missing(&[3, 4], None), None);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct StepRewards<'a> {
     pub responses: Vec<Rewarded<'a>>,
     /// The largest reward of wrong and of right responses.
     most: [f64; 2],
+    /// Where all wrong, or right, responses with the least penalty have one reward: both.
+    whole: [Option<(f64, f64)>; 2],
     levels: Option<([f64; 2], usize)>,
     right: Option<(f64, usize)>,
     is_sum: bool,
@@ -29,7 +31,9 @@ impl<'a> StepRewards<'a> {
         let right = shortest.map(|it| (right().map(unpunished).fold(f64::MIN, f64::max), it));
         let levels = levels(&responses);
         let most = [f64::NEG_INFINITY; 2];
-        let mut rewards = Self { source, responses, most, levels, right, is_sum };
+        let whole = [None; 2];
+        let mut rewards = Self { source, responses, most, whole, levels, right, is_sum };
+        rewards.whole = [false, true].map(|is_right| rewards.whole(is_right));
         rewards.most = [false, true].map(|is_right| {
             let mut groups = BTreeMap::<&str, Vec<Rewarded>>::new();
             for it in rewards.responses.iter().filter(|it| rewards.is_right(it) == Some(is_right)) {
@@ -53,10 +57,26 @@ impl<'a> StepRewards<'a> {
         Some(trained_as(rewarded)? != self.is_contradicted(rewarded))
     }
 
+    fn whole(&self, is_right: bool) -> Option<(f64, f64)> {
+        let own = self.responses.iter().filter(|it| self.is_right(it) == Some(is_right));
+        let own: Vec<(f64, f64)> = own.map(|it| (penalty(it), it.1)).collect();
+        let least = own.iter().map(|it| it.0).reduce(f64::max)?;
+        let mut rewards = own.iter().filter(|it| it.0 > least - ROUNDING).map(|it| it.1);
+        let first = rewards.next()?;
+        rewards.all(|reward| (reward - first).abs() < ROUNDING).then_some((least, first))
+    }
+
+    fn keeps_all(&self, rewarded: &Rewarded) -> bool {
+        let whole = self.is_right(rewarded).and_then(|is_right| self.whole[usize::from(is_right)]);
+        whole.is_some_and(|(least, reward)| {
+            penalty(rewarded) < least - ROUNDING && (rewarded.1 - reward).abs() < ROUNDING
+        })
+    }
+
     fn is_lowered(&self, rewarded: &Rewarded) -> bool {
         let most = self.is_right(rewarded).map(|is_right| self.most[usize::from(is_right)]);
         most.is_some_and(|most| rewarded.1 < most - ROUNDING)
-            || rewarded.0.penalty.is_some_and(|penalty| penalty < -ROUNDING)
+            || penalty(rewarded) < -ROUNDING && !self.keeps_all(rewarded)
     }
 
     pub fn is_otherwise(&self, rewarded: &Rewarded) -> bool {
@@ -88,6 +108,10 @@ impl<'a> StepRewards<'a> {
         self.responses.iter().filter(|it| holds(it)).count()
     }
 
+    pub fn unapplied(&self) -> usize {
+        self.count(|it| self.keeps_all(it))
+    }
+
     pub fn lowered(&self) -> usize {
         self.count(|it| self.is_lowered(it))
     }
@@ -117,8 +141,12 @@ fn trained_as((response, _): &Rewarded) -> Option<bool> {
     response.theirs.or(response.ours)
 }
 
-fn unpunished((response, reward): &Rewarded) -> f64 {
-    reward - response.penalty.unwrap_or(0.0)
+fn penalty((response, _): &Rewarded) -> f64 {
+    response.penalty.unwrap_or(0.0)
+}
+
+fn unpunished(rewarded: &Rewarded) -> f64 {
+    rewarded.1 - penalty(rewarded)
 }
 
 /// Of rewards that have two levels, or one of 0 or less, up to a penalty of the longest texts.

@@ -134,6 +134,10 @@ fn of_rewards<'a>(
         longest > most - zone && rewards.iter().any(|it| it.shows_penalties(characters))
     });
     let unlowered = is_graded && is_shown && rewards.iter().all(|it| it.lowered() == 0);
+    let unapplied: usize = rewards.iter().map(StepRewards::unapplied).sum();
+    let kept = format!(
+        "{unapplied} responses have an `overlong_reward` below 0, and the reward of those without it"
+    );
     let punished = rewards.iter().map(StepRewards::punished_for_length);
     let punished: usize = punished.filter(|_| is_graded).sum();
     let penalty = &stated.length_penalty;
@@ -145,7 +149,9 @@ fn of_rewards<'a>(
     let mut add = |holds: bool, name, stated, what: &str| {
         found.extend(holds.then(|| Contradiction { name, stated, what: what.to_string() }));
     };
-    add(is(penalty, true) && unlowered, "no-length-penalty", penalty, long);
+    let missing = if unapplied > 0 { &kept } else { long };
+    let is_missing = unlowered || unapplied > 0;
+    add(is(penalty, true) && is_missing, "no-length-penalty", penalty, missing);
     add(is(penalty, false) && punished > 0, "length-penalty", penalty, &lowered);
     for it in rewards {
         let of = it.source.map(|source| format!(" of {source:?}")).unwrap_or_default();
@@ -559,6 +565,25 @@ mod tests {
         assert!(!is_missed(&[right, (100, false, -2.0, None)]));
         assert!(is_missed(&[right, (9, false, -1.0, None), (100, false, -1.0, None)]));
         assert!(is_missed(&[(9, true, 1.0, Some(0.0)), (100, false, -1.0, Some(0.0))]));
+        let wrong = (100, false, -1.5, Some(-0.5));
+        let (short, long) = ((9, true, 1.0, Some(0.0)), (100, true, 1.0, Some(-0.5)));
+        for (rows, lowered, missed) in [
+            (vec![short, (9, false, -1.0, Some(0.0)), long], 0.0, true),
+            (vec![short, long, (9, false, -1.0, Some(0.0)), wrong], 1.0, true),
+            (vec![short, (100, true, 0.5, Some(-0.5)), wrong], 2.0, false),
+            (
+                vec![
+                    (9, true, 0.6, Some(0.0)),
+                    (9, true, 0.5, Some(0.0)),
+                    (100, true, 0.5, Some(-0.5)),
+                ],
+                2.0,
+                false,
+            ),
+            (vec![short, wrong, wrong], 2.0, false),
+        ] {
+            assert_eq!((of(&rows, &stated).0, is_missed(&rows)), (lowered, missed), "{rows:?}");
+        }
         assert!(!is_missed(&[(9, true, 1.0, Some(0.0)), (100, false, -2.0, Some(-1.0))]));
     }
 

@@ -18,7 +18,7 @@ fn made_up(name: &str, problems: usize, shift: f64) -> EvaluatedRun {
         (format!("aime/{index:02}"), Counts { correct, samples: 16 })
     };
     let problems = (0..problems).map(outcome).collect();
-    EvaluatedRun { path: PathBuf::from(name), problems, remarks: Vec::new() }
+    EvaluatedRun { path: PathBuf::from(name), problems, remarks: Vec::new(), set: None }
 }
 
 fn page(a: &[EvaluatedRun], b: &[EvaluatedRun], render: fn(&[Section]) -> String) -> String {
@@ -52,6 +52,7 @@ fn what_no_interval_is_offered_for_says_why() {
         path: name.into(),
         problems: (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })).collect(),
         remarks: Vec::new(),
+        set: None,
     };
     insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], |it| terminal::render(
         it, None
@@ -76,6 +77,7 @@ fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
         path: path.into(),
         problems: [(hostile.to_string(), Counts { correct, samples: 4 })].into(),
         remarks: Vec::new(),
+        set: None,
     };
     let of = |render| page(&[run(hostile, 1)], &[run("b", 3)], render);
     let (plain, markdown) = (of(|it| terminal::render(it, None)), of(markdown::sections));
@@ -89,6 +91,7 @@ fn problems_with_other_numbers_of_samples_are_told_and_weigh_the_same() {
         path: "t.csv".into(),
         problems: samples.map(|k| (k.to_string(), Counts { correct: 1, samples: k })).into(),
         remarks: Vec::new(),
+        set: None,
     };
     let text = page(&[run([2, 32])], &[run([2, 32])], markdown::sections);
     let size = "k = 2 to 32 samples × S = 1 run; each problem has the same weight)";
@@ -104,6 +107,7 @@ fn problems_whose_runs_come_in_another_order_are_equal() {
             path: "t".into(),
             problems: problems(correct),
             remarks: Vec::new(),
+            set: None,
         };
         correct.map(run).into()
     };

@@ -86,6 +86,9 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
         let runs = comparison.runs.iter().filter(|run| run.side == side);
         estimators::mean(&runs.map(|run| run.value).collect::<Vec<f64>>())
     };
+    if let Some(level) = comparison.asked.to_level.filter(|_| comparison.is_level_missed()) {
+        return level_missed(comparison, level);
+    }
     let means = format!("A has {}, B {}", text::number(mean('A')), text::number(mean('B')));
     let (Some(estimate), Some(verdict)) = (&comparison.estimate, &comparison.verdict) else {
         let needed = comparison.needed_by_difference.iter().map(|(size, runs)| {
@@ -134,6 +137,29 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
         .chain([format!("Do the methods differ? {name} test: {test}.")])
         .chain(needed)
         .collect()
+}
+
+fn level_missed(comparison: &TrackedComparison, level: f64) -> Vec<String> {
+    let values = comparison.runs.iter().flat_map(|run| run.points.iter().map(|(_, value)| *value));
+    let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    let (way, most) = if comparison.asked.lower_is_better {
+        ("down", values.iter().copied().reduce(f64::min))
+    } else {
+        ("up", values.iter().copied().reduce(f64::max))
+    };
+    let most = most.map_or("there is none that is finite".to_owned(), |most| {
+        format!("the values within it go {way} to {}", text::number(most))
+    });
+    let level_shown = text::number(level);
+    let mut lines = vec![format!(
+        "No verdict: no run reaches the level of {level_shown} within the budget; {most}. Name a level that runs reach."
+    )];
+    let is_percent = level > 1.0 && values.iter().all(|value| (0.0..=1.0).contains(value));
+    lines.extend(is_percent.then(|| {
+        let share = text::number(level / 100.0);
+        format!("All values lie within 0 and 1: in their unit {level_shown} percent are {share}.")
+    }));
+    lines
 }
 
 fn table(comparison: &TrackedComparison) -> Table {
@@ -249,8 +275,18 @@ fn notes(comparison: &TrackedComparison, place: usize, is_table: bool) -> Vec<(S
             format!("points up to the budget that are NaN or infinite{reached}: {count}")
         }),
         read.is_cut.then(|| "the file ends in the middle of a record".to_owned()),
-        read.is_averaged
-            .then(|| "points summarise several steps, or runs (MIN and MAX differ)".to_owned()),
+        read.is_averaged.then(|| {
+            let colon = run.run.contains(": ");
+            let name = if colon { "; taken for one run, though a group's name has `: `" } else { "" };
+            format!("points summarise several steps, or runs (MIN and MAX differ){name}")
+        }),
+        read.steps_of.map(|[steps, other]| {
+            format!("the column {steps} counts its steps, and not {other} (--at {other} takes that)")
+        }),
+        read.longest_gap_seconds.map(|gap| {
+            let gap = text::number(gap as f64);
+            format!("its longest gap of {gap} seconds, as of a pause, is many times its usual one and counts as training")
+        }),
         same.map(|other| {
             let other = text::visible(&other.run);
             format!("it has the same points as {other}; both count. If one is a copy, leave it out")

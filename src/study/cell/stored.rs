@@ -6,6 +6,7 @@ use crate::experiment::{Experiment, ExperimentError, bases, named, shipped, vali
 use crate::records::RunFolder;
 use crate::study::cell::packed;
 use crate::study::{Cell, StudyError};
+use crate::task::reward::program::placed;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -216,7 +217,7 @@ fn place(experiment: &Experiment, input: &str) -> Option<PathBuf> {
     let (_, grading) = experiment.gradings().find(|(of, _)| *of == set)?;
     let folder = grading.program()?.file.parent().filter(|_| kind == "reward")?;
     let in_working_folder = file.strip_prefix("working-folder/").map(PathBuf::from);
-    Some(in_working_folder.unwrap_or_else(|| folder.join(file)))
+    Some(in_working_folder.unwrap_or_else(|| placed(folder, file)))
 }
 
 #[cfg(test)]

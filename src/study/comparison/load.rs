@@ -136,6 +136,7 @@ fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, 
     };
     let mut run = table(path, &outcomes, &columns, options)?;
     run.remarks = vec![evaluated(&set, at, (state, end))];
+    run.set = Some(set);
     Ok(run)
 }
 
@@ -174,7 +175,7 @@ fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyE
         cell::ONLY_TRAINING
     );
     let remarks = vec![evaluated(&set, last.counters, end), checked];
-    Ok(EvaluatedRun { path: path.to_path_buf(), problems, remarks })
+    Ok(EvaluatedRun { path: path.to_path_buf(), problems, remarks, set: Some(set) })
 }
 
 fn choose<'a>(
@@ -208,7 +209,7 @@ fn table(
     let sample = sample.as_ref().map_or("none".to_string(), |name| format!("`{name}`"));
     let remarks =
         vec![format!("columns: problem `{problem}`, sample {sample}, correct `{correct}`")];
-    Ok(EvaluatedRun { path: shown.to_path_buf(), problems, remarks })
+    Ok(EvaluatedRun { path: shown.to_path_buf(), problems, remarks, set: None })
 }
 
 fn counts(

@@ -25,6 +25,8 @@ pub struct EvaluatedRun {
     pub path: PathBuf,
     pub problems: BTreeMap<String, Counts>,
     pub remarks: Vec<String>,
+    /// A run folder's or a record's; tables have none.
+    pub set: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

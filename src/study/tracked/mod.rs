@@ -117,6 +117,10 @@ impl TrackedComparison {
         }
     }
 
+    pub fn is_level_missed(&self) -> bool {
+        is_level_missed(&self.runs, &self.asked)
+    }
+
     pub fn beside(mut self, [a, b]: [BTreeSet<String>; 2]) -> Self {
         self.not_compared = a.into_iter().chain(b).collect();
         let left_out = self.without_partner.iter().map(|it| &it.run);
@@ -165,7 +169,9 @@ pub fn compare(
     check_limits(&runs, options, margin)?;
     let measured = measured(sides, paired, options.lower_is_better);
     let fewest = a.len().min(b.len());
-    let estimate = (fewest > 1).then(|| estimate_alone(&measured, level, margin)).transpose()?;
+    let is_missed = is_level_missed(&runs, options);
+    let estimate =
+        (fewest > 1 && !is_missed).then(|| estimate_alone(&measured, level, margin)).transpose()?;
     let verdict = estimate.as_ref().map(|estimate| estimate.verdict(ALPHA));
     let is_open = matches!(verdict, Some(Verdict::Inconclusive { .. }));
     let open = estimate.as_ref().filter(|_| is_open);
@@ -185,7 +191,7 @@ pub fn compare(
         paired,
         without_partner: without_partner.collect(),
         other_units,
-        is_same: measured.is_same(),
+        is_same: !is_missed && measured.is_same(),
         estimate,
         verdict,
         needed,
@@ -211,6 +217,10 @@ fn needed_by_difference() -> Vec<(f64, Option<usize>)> {
     let unit = Measured::Runs(unit(), unit());
     let needed = |size| (size, runs_needed::for_difference(&unit, size, ALPHA, POWER));
     [2.0, 1.0, 0.5].into_iter().map(needed).collect()
+}
+
+fn is_level_missed(runs: &[TrackedValue], options: &TrackedOptions) -> bool {
+    options.to_level.is_some() && runs.iter().all(|run| run.reached == Some(false))
 }
 
 fn have_other_units(runs: &[TrackedValue]) -> bool {

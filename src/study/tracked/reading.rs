@@ -1,14 +1,14 @@
 //! What a run is read as: its metric on the clock, the places that count, and one number of them.
 
+use crate::base::visible;
 use crate::experiment::diagnose;
 use crate::records::tables::csv_rows;
-use crate::records::tracked::{self, Replaced, SECONDS, TIMES};
+use crate::records::tracked::{self, CLOCKS, Replaced, SECONDS, TIMES};
 use crate::records::{TrackedCurve, TrackedNotes, TrackedRun};
 use crate::statistics::estimators;
 use crate::study::tracked::sides::{listed, prefix};
 use crate::study::{StudyError, TrackedOptions, TrackedValue, curves, window};
 
-/// A run's metric over the clock.
 pub struct OnClock {
     pub points: TrackedCurve,
     pub notes: TrackedNotes,
@@ -125,7 +125,6 @@ impl<'a> Extent<'a> {
         }
     }
 
-    /// The mean over the window, or the value at the budget.
     fn summary(&self, used: &[(f64, f64)]) -> f64 {
         let value = match self.options.window {
             _ if used.is_empty() => None,
@@ -182,6 +181,8 @@ fn not_evaluated(points: &TrackedCurve) -> String {
     if count > 1 { advice } else { String::new() }
 }
 
+const SHOWN: usize = 8;
+
 /// The named metric, or the only one that all runs have.
 pub fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, StudyError> {
     let mut names: Vec<String> = runs[0].curves.keys().cloned().collect();
@@ -198,19 +199,43 @@ pub fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, 
             };
             if let Some(run) = without.filter(is_unread) {
                 check_has_no_numbers_as_text(run, wanted)?;
+                let text = run.unread[wanted].first_text.as_deref().unwrap_or("null");
+                let text = visible::shortened(text, 40);
                 let reason =
-                    format!("--metric {wanted}: its values are text, such as `45 %`, or null");
+                    format!("--metric {wanted}: it has no number; its values are `{text}`");
                 return Err(StudyError::invalid(&run.path, reason));
             }
             let nearest = diagnose::nearest(wanted, names);
             let nearest = nearest.map_or(String::new(), |name| format!("did you mean `{name}`? "));
             let listed = listed(names);
             let asked = options.metric.as_ref().map(|name| format!("--metric {name}"));
-            let asked = asked.unwrap_or_else(|| "name one with --metric".to_string());
-            let reason = format!("{asked}: {nearest}the metrics of all runs are {listed}");
-            Err(StudyError::invalid(&without.unwrap_or(&runs[0]).path, reason))
+            let reason = if names.is_empty() {
+                let asked = asked.map_or(String::new(), |asked| asked + ": ");
+                format!("{asked}no metric is in all runs: {}", metrics_of_each(runs))
+            } else {
+                let asked = asked.unwrap_or_else(|| "name one with --metric".to_string());
+                format!("{asked}: {nearest}the metrics of all runs are {listed}")
+            };
+            let others = || runs.iter().find(|run| !run.curves.keys().eq(runs[0].curves.keys()));
+            let place = without.filter(|_| options.metric.is_some()).or_else(others);
+            Err(StudyError::invalid(&place.unwrap_or(&runs[0]).path, reason))
         }
     }
+}
+
+fn metrics_of_each(runs: &[&TrackedRun]) -> String {
+    let mut lists: Vec<(String, &str)> = Vec::new();
+    for run in runs {
+        let all = run.curves.keys();
+        let more = all.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let list = listed(all.take(SHOWN)) + &more;
+        if lists.iter().all(|(other, _)| *other != list) {
+            lists.push((list, &run.name));
+        }
+    }
+    let shown = lists.iter().take(SHOWN).map(|(list, name)| format!("{name} has {list}"));
+    shown.collect::<Vec<String>>().join("; ")
 }
 
 fn check_has_no_numbers_as_text(run: &TrackedRun, column: &str) -> Result<(), StudyError> {
@@ -280,6 +305,8 @@ pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, Stu
         }
     }
     notes.has_times = TIMES.contains(&column) || wall.is_some() && run.notes.has_times;
+    let is_seconds = at == SECONDS || CLOCKS.contains(&column);
+    notes.longest_gap_seconds = is_seconds.then(|| longest_gap(&clock)).flatten();
     let (first, last) = (clock[0].1, clock.last().map_or(clock[0].1, |it| it.1));
     if !notes.has_times && is_total && first >= 1e9 && first > 100.0 * (last - first) {
         return refuse(format!(
@@ -308,6 +335,14 @@ pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, Stu
         (readings.checked_sub(1).map_or(0.0, |last| clock[last].1), *value)
     };
     Ok(OnClock { points: curve[notes.before_clock..].iter().map(point).collect(), notes })
+}
+
+fn longest_gap(clock: &TrackedCurve) -> Option<u64> {
+    let mut gaps: Vec<f64> = clock.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
+    gaps.sort_by(f64::total_cmp);
+    let (longest, usual) = (*gaps.last()?, gaps[gaps.len() / 2]);
+    let all = gaps.iter().sum::<f64>();
+    (usual > 0.0 && longest > 20.0 * usual && longest > 0.05 * all).then_some(longest as u64)
 }
 
 /// The places that all runs have, up to the last of the run that is read least far before `end`: a curve that is read

@@ -15,10 +15,11 @@ pub type TrackedSide = (Vec<TrackedRun>, BTreeSet<String>, BTreeSet<String>);
 pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, StudyError> {
     let (mut runs, mut others, mut names) = TrackedSide::default();
     let mut known: BTreeSet<(String, String)> = BTreeSet::new();
+    let metric = options.metric.as_deref();
     for path in paths {
         let (file, part) = file_and_part(path);
         let (chosen, other, several) =
-            named(file, part, tracked::read(Path::new(file), &options.at)?)?;
+            named(file, part, tracked::read_for(Path::new(file), &options.at, metric)?)?;
         others.extend(other);
         names.extend(several);
         for run in chosen.iter().filter(|run| run.notes.format != tracked::TABLE) {
@@ -47,7 +48,6 @@ fn identity(run: &TrackedRun) -> Result<(String, String), StudyError> {
     Ok((files::state(&run.path)?, prefix(run)))
 }
 
-/// The runs of an arm of a table with a row a run.
 pub fn arm(table: &str, name: &str) -> Result<TrackedSide, StudyError> {
     named(table, name, tracked::read_table(Path::new(table))?)
 }

@@ -42,8 +42,13 @@ fn of_program(key: &str, program: &RewardProgram) -> Vec<String> {
         let is_plain = Path::new(name).components().all(|it| matches!(it, Component::Normal(_)));
         let is_plain = is_plain && name.split('/').all(|part| !matches!(part, "" | "."));
         if !is_plain {
+            let advice = if name.starts_with("../") {
+                ": what a Python file loads at its top is recorded wherever it lies, other files belong into that folder"
+            } else {
+                ""
+            };
             problems.push(format!(
-                "{key}.files must be paths from the folder of {key}.file, without `..`, `.` and doubled `/`, got {name:?}"
+                "{key}.files must be paths from the folder of {key}.file, without `..`, `.` and doubled `/`, got {name:?}{advice}"
             ));
         } else if program.files[..index].contains(name) || program.file.ends_with(name) {
             problems.push(format!("{key}.files has {name:?}, which is there already"));

@@ -42,6 +42,11 @@ pub enum PolicyError {
     Damaged { path: PathBuf, found: String, written: String },
     #[error("tensor {0} is missing")]
     Missing(String),
+    #[error(
+        "tensor {name} is missing, and {found} is there; give the tensors the names that save_pretrained of \
+         AutoModelForCausalLM writes"
+    )]
+    OtherName { name: String, found: String },
     #[error("tensor {0} is not part of this architecture")]
     Unknown(String),
     #[error("tensor {name} has shape {got:?}, expected {want:?}")]

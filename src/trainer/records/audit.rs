@@ -192,6 +192,11 @@ pub fn recorded_steps(folder: &RunFolder) -> Result<u64, FileError> {
     Ok(chained.max(saved).max(metrics.len() as u64))
 }
 
+pub fn is_evaluated(folder: &RunFolder) -> Result<bool, FileError> {
+    let recorded: Vec<EvaluationRecord> = files::complete_lines(&folder.path("evaluations.jsonl"))?;
+    Ok(!recorded.is_empty())
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum DigestFault {
     #[error("the path leaves the run folder")]

@@ -3,6 +3,11 @@
 
 use prost::Message;
 
+const SESSION_LOG_START: i32 = 1;
+
+const DT_FLOAT: i32 = 1;
+const DT_DOUBLE: i32 = 2;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scalar {
     /// The part before the first `/` groups curves.
@@ -22,6 +27,14 @@ struct Event {
     file_version: Option<String>,
     #[prost(message, optional, tag = "5")]
     summary: Option<Summary>,
+    #[prost(message, optional, tag = "7")]
+    session: Option<Session>,
+}
+
+#[derive(Message)]
+struct Session {
+    #[prost(int32, tag = "1")]
+    status: i32,
 }
 
 #[derive(Message)]
@@ -42,12 +55,35 @@ struct SummaryValue {
 
 #[derive(Message)]
 struct Tensor {
+    #[prost(int32, tag = "1")]
+    kind: i32,
+    #[prost(message, optional, tag = "2")]
+    shape: Option<Shape>,
     #[prost(bytes = "vec", tag = "4")]
     content: Vec<u8>,
     #[prost(float, repeated, tag = "5")]
     floats: Vec<f32>,
     #[prost(double, repeated, tag = "6")]
     doubles: Vec<f64>,
+}
+
+#[derive(Message)]
+struct Shape {
+    #[prost(message, repeated, tag = "2")]
+    dimensions: Vec<Dimension>,
+}
+
+#[derive(Message)]
+struct Dimension {
+    #[prost(int64, tag = "1")]
+    size: i64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Logged {
+    Scalar(Scalar, f64),
+    NoScalar(String),
+    Restart(u64),
 }
 
 /// The step replaces the time, which records do not have.
@@ -60,8 +96,8 @@ pub fn events(scalars: &[Scalar]) -> Vec<u8> {
         Event {
             wall_time: Some(scalar.step as f64),
             step: Some(scalar.step as i64),
-            file_version: None,
             summary: Some(Summary { values: vec![value] }),
+            ..Event::default()
         }
     };
     [version].into_iter().chain(scalars.iter().map(event)).flat_map(|it| record(&it)).collect()
@@ -79,10 +115,10 @@ fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// Scalars in the file's order with seconds since 1970, and whether the file ends in the middle of a record, as while
-/// its process still writes. Errors: the byte of a record whose checksum or message is wrong.
-pub fn read(bytes: &[u8]) -> Result<(Vec<(Scalar, f64)>, bool), usize> {
-    let (mut scalars, mut rest) = (Vec::new(), bytes);
+/// What was logged in the file's order, scalars with seconds since 1970, and whether the file ends in the middle of a
+/// record, as while its process still writes. Errors: the byte of a record whose checksum or message is wrong.
+pub fn read(bytes: &[u8]) -> Result<(Vec<Logged>, bool), usize> {
+    let (mut logged, mut rest) = (Vec::new(), bytes);
     while let Some((length, after)) = rest.split_first_chunk::<8>() {
         let at = bytes.len() - rest.len();
         let data = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| at)?;
@@ -94,29 +130,37 @@ pub fn read(bytes: &[u8]) -> Result<(Vec<(Scalar, f64)>, bool), usize> {
         let Some((checksum, after)) = after.split_first_chunk::<4>() else { break };
         let event = Event::decode(data).ok().filter(|_| masked(data) == *checksum).ok_or(at)?;
         let (step, seconds) = (event.step().max(0) as u64, event.wall_time());
+        let restarts = event.session.is_some_and(|session| session.status == SESSION_LOG_START);
+        logged.extend(restarts.then_some(Logged::Restart(step)));
         for SummaryValue { tag, simple_value, tensor } in event.summary.unwrap_or_default().values {
-            let value = simple_value.map(f64::from).or_else(|| tensor?.number());
-            scalars.extend(value.map(|value| (Scalar { tag, step, value }, seconds)));
+            let number = tensor.as_ref().and_then(Tensor::number);
+            if let Some(value) = simple_value.map(f64::from).or(number) {
+                logged.push(Logged::Scalar(Scalar { tag, step, value }, seconds));
+            } else if tensor.is_some() {
+                logged.push(Logged::NoScalar(tag));
+            }
         }
         rest = after;
     }
-    Ok((scalars, !rest.is_empty()))
+    Ok((logged, !rest.is_empty()))
 }
 
-/// Whether a file begins with a record's length and the checksum of it.
 pub fn is_event_file(bytes: &[u8]) -> bool {
     bytes.get(8..12).is_some_and(|checksum| masked(&bytes[..8]) == checksum)
 }
 
 impl Tensor {
     fn number(&self) -> Option<f64> {
-        match (&self.content[..], &self.floats[..], &self.doubles[..]) {
-            ([], [number], []) => Some(f64::from(*number)),
-            ([], [], [number]) => Some(*number),
-            (content, [], []) if content.len() == 4 => {
+        let mut dimensions = self.shape.iter().flat_map(|shape| &shape.dimensions);
+        let is_one = dimensions.all(|dimension| dimension.size == 1);
+        match (self.kind, &self.content[..], &self.floats[..], &self.doubles[..]) {
+            _ if !is_one => None,
+            (DT_FLOAT, [], [number], _) => Some(f64::from(*number)),
+            (DT_DOUBLE, [], _, [number]) => Some(*number),
+            (DT_FLOAT, content, ..) => {
                 Some(f64::from(f32::from_le_bytes(content.try_into().ok()?)))
             }
-            (content, [], []) => Some(f64::from_le_bytes(content.try_into().ok()?)),
+            (DT_DOUBLE, content, ..) => Some(f64::from_le_bytes(content.try_into().ok()?)),
             _ => None,
         }
     }
@@ -145,5 +189,36 @@ mod tests {
         ]
         .concat();
         assert_eq!(event, expected);
+    }
+
+    #[test]
+    fn a_tensor_is_a_scalar_by_its_type_and_shape_and_a_session_is_no_value() {
+        let half = 0.5f32.to_le_bytes().to_vec();
+        let twice = [half.clone(), half.clone()].concat();
+        for (kind, sizes, content, floats, expected) in [
+            (DT_FLOAT, vec![], half.clone(), vec![], Some(0.5)),
+            (DT_FLOAT, vec![1], vec![], vec![0.5], Some(0.5)),
+            (DT_DOUBLE, vec![], 0.25f64.to_le_bytes().to_vec(), vec![], Some(0.25)),
+            (DT_FLOAT, vec![2], twice.clone(), vec![], None),
+            (DT_FLOAT, vec![3], vec![], vec![0.5], None),
+            (9, vec![], twice, vec![], None),
+            (19, vec![2], half, vec![], None),
+            (DT_FLOAT, vec![], vec![], vec![], None),
+        ] {
+            let dimensions = sizes.into_iter().map(|size| Dimension { size }).collect();
+            let shape = Some(Shape { dimensions });
+            let tensor = Some(Tensor { kind, shape, content, floats, doubles: vec![] });
+            let value = SummaryValue { tag: "acc".into(), simple_value: None, tensor };
+            let summary = Some(Summary { values: vec![value] });
+            let read = read(&record(&Event { summary, ..Event::default() })).unwrap().0;
+            let scalar = |value| Scalar { tag: "acc".into(), step: 0, value };
+            let expected = expected.map(|value| Logged::Scalar(scalar(value), 0.0));
+            assert_eq!(read, [expected.unwrap_or_else(|| Logged::NoScalar("acc".into()))]);
+        }
+        for (status, expected) in [(SESSION_LOG_START, vec![Logged::Restart(12)]), (2, vec![])] {
+            let session = Some(Session { status });
+            let bytes = record(&Event { step: Some(12), session, ..Event::default() });
+            assert_eq!(read(&bytes), Ok((expected, false)));
+        }
     }
 }

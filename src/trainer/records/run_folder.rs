@@ -66,7 +66,7 @@ pub type Tags = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 pub const CHECKPOINT: [&str; 4] =
     ["model.safetensors", "optimizer.safetensors", "trainer.json", "carried.parquet"];
 
-/// Files of a base folder that a checkpoint carries along unchanged.
+/// Files of a base folder that a checkpoint carries along, unchanged but for the type of weights in `config.json`.
 pub const COMPANIONS: [&str; 9] = [
     "config.json",
     "generation_config.json",

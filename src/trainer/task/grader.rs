@@ -8,7 +8,7 @@ use crate::task::data::{Columns, schema};
 use crate::task::prompt;
 use crate::task::reward::program::worker::{MATH_VERIFY, Ready};
 use crate::task::reward::program::{
-    Asked, DISAGREEING, Graders, Ungraded, are_lost_together, metric,
+    Asked, DISAGREEING, Graders, Ungraded, are_lost_together, metric, placed,
 };
 use crate::task::reward::{self, Grade};
 use serde::Serialize;
@@ -132,12 +132,8 @@ impl Grader {
         let folder = graders.program().file.parent().map(PathBuf::from).unwrap_or_default();
         for name in &ready.files {
             let stated = graders.program().files.contains(name);
-            let path = if stated { graders.stated(&folder, name)? } else { folder.join(name) };
+            let path = if stated { graders.stated(&folder, name)? } else { placed(&folder, name) };
             inputs.insert(format!("reward/{name}"), files::sha256_file(&path)?);
-        }
-        for name in &ready.working_files {
-            let digest = files::sha256_file(Path::new(name))?;
-            inputs.insert(format!("reward/working-folder/{name}"), digest);
         }
         if graders.program().kind == ProgramKind::MathVerify {
             inputs.insert("reward/math-verify".to_string(), files::sha256(MATH_VERIFY.as_bytes()));
@@ -159,7 +155,18 @@ impl Grader {
     }
 
     pub fn unlisted_files(&self) -> Option<String> {
-        let program = self.program()?;
+        let Self::Program { graders, .. } = self else { return None };
+        let program = graders.program();
+        if let Some(first) = graders.ready().data.first() {
+            let (name, count) = (program.name(), graders.ready().data.len());
+            let copied =
+                if first.starts_with("above-") { "copy it into that folder and " } else { "" };
+            let listed = first.rsplit('/').next().filter(|_| !copied.is_empty()).unwrap_or(first);
+            return Some(format!(
+                "{name}: it reads {first} as it is loaded, which is not in the run's key ({count} in all): {copied}list it \
+                 in the table of the verifier (files = [{listed:?}])"
+            ));
+        }
         if program.kind != ProgramKind::Command || !program.files.is_empty() {
             return None;
         }

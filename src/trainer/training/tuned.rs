@@ -81,7 +81,6 @@ pub fn make(
             watch(TuneEvent::Evaluating("evaluate after", done));
         })?;
         checkpoint::save_model(partial, model.parameters(), partial)?;
-        checkpoint::state_float32(partial)?;
         let mut sha256 = BTreeMap::new();
         for name in files::list(partial)? {
             let digest = files::sha256_file(&partial.join(&name))?;

@@ -104,7 +104,7 @@ pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<L
         return None;
     }
     for companion in checkpoint::COMPANIONS {
-        if !inputs::is_bound(records, &folder.path(name), companion) {
+        if !inputs::is_kept(records, &folder.path(name), companion) {
             check.mismatch(format!("{name}/{companion}"), "is not the base policy's file");
         }
     }

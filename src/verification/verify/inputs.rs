@@ -49,6 +49,17 @@ pub fn is_bound(records: &RunRecords, folder: &Path, name: &str) -> bool {
     sha256(folder, name).as_ref() == records.manifest.inputs.get(&format!("base/{name}"))
 }
 
+/// As [`is_bound`], of a checkpoint: its `config.json` may say float32 where the base policy's says another type.
+pub fn is_kept(records: &RunRecords, folder: &Path, name: &str) -> bool {
+    let is_restated = || {
+        let base = records.manifest.inputs.get("base/config.json")?;
+        let config = files::read_text(&folder.join(name)).ok()?;
+        Some(checkpoint::is_restated(&config, base))
+    };
+    let is_config = name == checkpoint::CONFIG;
+    is_bound(records, folder, name) || (is_config && is_restated() == Some(true))
+}
+
 fn sha256(folder: &Path, name: &str) -> Option<String> {
     // The name comes from the manifest.
     let path = (!name.contains('/')).then(|| folder.join(name))?;
@@ -328,7 +339,6 @@ fn is_base(check: &mut Check, records: &RunRecords, folder: &Path, given: bool) 
     differing.is_empty()
 }
 
-/// A checkpoint has the same files.
 fn tokenizer(
     check: &mut Check,
     folder: &RunFolder,
@@ -336,7 +346,7 @@ fn tokenizer(
     base: Option<&Path>,
 ) -> Option<Tokenizer> {
     let agrees =
-        |folder: &Path| checkpoint::COMPANIONS.iter().all(|name| is_bound(records, folder, name));
+        |folder: &Path| checkpoint::COMPANIONS.iter().all(|name| is_kept(records, folder, name));
     let steps = folder.checkpoint_steps().unwrap_or_default();
     let kept = steps.into_iter().rev().map(|step| folder.checkpoint(step));
     let place = base.map(Path::to_path_buf).into_iter().chain(kept).find(|place| agrees(place));

@@ -13,16 +13,19 @@ use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
 use crate::records::{
     Counters, RolloutRow, TensorDigest, ledger, model_folder, run_folder, tables,
 };
+use regex::{Captures, Regex};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::LazyLock;
 use tch::{Kind, Tensor};
 
 /// Files of a base folder that a checkpoint carries along unchanged.
 pub const COMPANIONS: [&str; 9] = run_folder::COMPANIONS;
 
+pub const CONFIG: &str = "config.json";
 const WEIGHTS: &str = weights::SINGLE;
 const MOMENTS: &str = "optimizer.safetensors";
 const CARRIED: &str = "carried.parquet";
@@ -92,16 +95,23 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, PolicyError> {
 
 /// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked for.
 pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
-    let path = folder.join("config.json");
+    let path = folder.join(CONFIG);
+    if let Some(what) = model_folder::adapter(folder) {
+        return Err(PolicyError::OtherFolder { folder: folder.to_path_buf(), what });
+    }
     let json: serde_json::Value = match files::read_json(&path) {
-        Err(error) if error.is_missing() => return Err(without_model(folder, error)),
+        Err(error) if error.is_missing() || folder.is_file() => {
+            return Err(without_model(folder, error));
+        }
         read => read?,
     };
     let config = Config::from_json(&json)
         .and_then(|config| rotations_fit(&config).map(|()| config))
         .map_err(|error| error.within(path))?;
     let mut weights = match weights::open_folder(folder) {
-        Err(PolicyError::File(error)) if error.is_missing() && !has_weights(folder) => {
+        Err(PolicyError::File(error))
+            if error.is_missing() && !model_folder::has_weights(folder) =>
+        {
             return Err(without_model(folder, error));
         }
         opened => opened?,
@@ -120,18 +130,13 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
             PolicyError::Unknown(name) | PolicyError::Shape { name, .. } => {
                 weights.path_of(name).to_path_buf()
             }
-            _ => folder.join(WEIGHTS),
+            _ => folder.join(if folder.join(WEIGHTS).exists() { WEIGHTS } else { weights::INDEX }),
         };
         error.within(path)
     })?;
     Ok((config, weights))
 }
 
-fn has_weights(folder: &Path) -> bool {
-    [weights::SINGLE, weights::INDEX].iter().any(|name| folder.join(name).exists())
-}
-
-/// What the folder is, where that is known.
 fn without_model(folder: &Path, error: files::FileError) -> PolicyError {
     match model_folder::without_model(folder) {
         Some(what) => PolicyError::OtherFolder { folder: folder.to_path_buf(), what },
@@ -179,31 +184,49 @@ pub fn save_model(
     for name in COMPANIONS {
         let from = base.join(name);
         if from.exists() {
-            files::write_atomic(&folder.join(name), &files::read(&from)?)?;
+            let bytes = if name == CONFIG {
+                stating_float32(&files::read_text(&from)?).into_bytes()
+            } else {
+                files::read(&from)?
+            };
+            files::write_atomic(&folder.join(name), &bytes)?;
         }
     }
     let shapes = parameters.iter().map(|(name, tensor)| (name.clone(), tensor.size()));
     write_each(&folder.join(WEIGHTS), shapes.collect(), &|name| plain(&parameters[name]).1)
 }
 
-/// Lets `config.json` say what the written tensors are, under the names of transformers 4 and 5. A file that says so,
-/// or nothing, keeps its bytes. A run's checkpoints keep the base policy's file, because `verify` compares its digest.
-pub fn state_float32(folder: &Path) -> Result<(), PolicyError> {
-    const FLOAT32: &str = "float32";
-    let path = folder.join("config.json");
-    let mut json: serde_json::Map<String, serde_json::Value> = files::read_json(&path)?;
-    let mut is_changed = false;
-    for name in ["dtype", "torch_dtype"] {
-        if let Some(dtype) = json.get_mut(name).filter(|dtype| **dtype != FLOAT32) {
-            *dtype = FLOAT32.into();
-            is_changed = true;
-        }
-    }
-    if is_changed {
-        files::write_json(&path, &json)?;
-    }
-    Ok(())
+/// `config.json` says what the written tensors are, under the names of transformers 4 and 5. No other byte changes.
+fn stating_float32(config: &str) -> String {
+    let stated = |found: &Captures| {
+        let dtype = if OTHER_DTYPES.contains(&&found[2]) { FLOAT32 } else { &found[2] };
+        format!("{}{dtype}\"", &found[1])
+    };
+    DTYPE.replace_all(config, stated).into_owned()
 }
+
+/// Whether [`save`] writes this `config.json` from a base policy's of that digest.
+pub fn is_restated(config: &str, sha256: &str) -> bool {
+    let dtypes = || OTHER_DTYPES.into_iter().chain([FLOAT32]);
+    let original = |first, second| {
+        let mut dtypes = [first, second].into_iter();
+        let stated = |found: &Captures| {
+            let before = (&found[2] == FLOAT32).then(|| dtypes.next()).flatten();
+            format!("{}{}\"", &found[1], before.unwrap_or(&found[2]))
+        };
+        DTYPE.replace_all(config, stated).into_owned()
+    };
+    let is_of = |first, second| files::sha256(original(first, second).as_bytes()) == sha256;
+    let is_any = |first| dtypes().any(|second| is_of(first, second));
+    stating_float32(config) == config && dtypes().any(is_any)
+}
+
+const FLOAT32: &str = "float32";
+
+const OTHER_DTYPES: [&str; 5] = ["bfloat16", "float16", "half", "float64", "double"];
+
+static DTYPE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"("(?:torch_)?dtype"\s*:\s*")([a-z0-9]+)""#).expect("a pattern"));
 
 /// Writes a whole checkpoint in one step: either all of it is there or none. Another trainer's moments are not in it.
 pub fn save(

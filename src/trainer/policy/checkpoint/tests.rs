@@ -299,20 +299,27 @@ fn the_frequencies_of_old_checkpoints_are_passed_over() {
 
 #[test]
 fn a_configuration_of_other_numbers_says_float32_and_no_other_text_changes() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("config.json");
+    let base = folder_with(&tiny());
+    let model = load_model(base.path()).unwrap();
+    let same = "";
     for (text, expected) in [
-        (r#"{ "b":1e-06,"dtype":"float32", "torch_dtype": "float32"}"#, None),
-        (r#"{"b" :1}"#, None),
-        (r#"{"dtype": "bfloat16", "a": 1}"#, Some(serde_json::json!({"a": 1, "dtype": "float32"}))),
-        (r#"{"torch_dtype": "float16"}"#, Some(serde_json::json!({"torch_dtype": "float32"}))),
+        (r#"{ "b":1e-06,"dtype":"float32", "torch_dtype": "float32"}"#, same),
+        (r#"{"b" :1, "dtype": null}"#, same),
+        (r#"{"dtype" : "bfloat16", "a":1}"#, r#"{"dtype" : "float32", "a":1}"#),
+        (r#"{"torch_dtype": "float16"}"#, r#"{"torch_dtype": "float32"}"#),
+        (
+            r#"{"dtype":"float32","torch_dtype":"half"}"#,
+            r#"{"dtype":"float32","torch_dtype":"float32"}"#,
+        ),
     ] {
-        files::write_atomic(&path, text.as_bytes()).unwrap();
-        state_float32(folder.path()).unwrap();
-        match expected {
-            None => assert_eq!(files::read_text(&path).unwrap(), text),
-            Some(json) => assert_eq!(files::read_json::<serde_json::Value>(&path).unwrap(), json),
-        }
+        files::write_atomic(&base.path().join(CONFIG), text.as_bytes()).unwrap();
+        let folder = base.path().join("step-000001");
+        save(&folder, model.parameters(), None, base.path(), &CheckpointProgress::default())
+            .unwrap();
+        let written = files::read_text(&folder.join(CONFIG)).unwrap();
+        assert_eq!(written, if expected == same { text } else { expected });
+        let is_from = |text: &str| is_restated(&written, &files::sha256(text.as_bytes()));
+        assert!(is_from(text) && !is_from(&text.replace('{', "{ ")), "{text}");
     }
 }
 
@@ -326,6 +333,10 @@ fn a_folder_that_is_no_model_is_named_with_what_helps() {
             "a.Q4_K_M.gguf",
             "a.Q4_K_M.gguf is a GGUF file, which is not read; convert it",
         ),
+        ("none", "adapter_config.json", "merge_and_unload and save_pretrained"),
+        (WEIGHTS, "pytorch_model.bin.index.json", "index.json: a pickle is a program"),
+        (WEIGHTS, "pytorch_model-00001-of-00002.bin", "2.bin: a pickle is a program"),
+        (WEIGHTS, "consolidated.safetensors", "it has consolidated.safetensors and no model.safe"),
         ("config.json", "README.md", "config.json: No such file"),
     ] {
         let folder = folder_with(&tiny());
@@ -334,6 +345,27 @@ fn a_folder_that_is_no_model_is_named_with_what_helps() {
         let error = load_model(folder.path()).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[test]
+fn a_file_in_place_of_a_folder_and_tensors_of_other_names_are_named() {
+    let folder = folder_with(&tiny());
+    let path = folder.path().join(WEIGHTS);
+    let error = load_model(&path).unwrap_err().to_string();
+    assert!(error.contains("it is a file; name the folder that it lies in"), "{error}");
+    let tensors = values(&load_model(folder.path()).unwrap());
+    for (from, to) in [("model.", "_orig_mod.model."), ("model.", "")] {
+        let renamed = tensors.iter().map(|(name, it)| (name.replace(from, to), it.clone()));
+        write_tensors(&path, &renamed.collect()).unwrap();
+        let error = load_model(folder.path()).unwrap_err().to_string();
+        let words = format!("embed_tokens.weight is missing, and {to}embed_tokens.weight is there");
+        assert!(error.contains(&words), "{error}");
+    }
+    let folder = sharded();
+    let config = Config { num_hidden_layers: 2, ..tiny() }.to_json(1, 0);
+    files::write_json(&folder.path().join(CONFIG), &config).unwrap();
+    let error = load_model(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("model.safetensors.index.json: tensor model.layers.1."), "{error}");
 }
 
 #[test]

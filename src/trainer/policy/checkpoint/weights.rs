@@ -88,8 +88,12 @@ fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, PolicyError> {
 pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
     let Some((path, files)) = indexed(folder)? else {
         let single = folder.join(SINGLE);
-        if !single.exists() && folder.join("pytorch_model.bin").exists() {
-            return Err(PolicyError::Pickled { path: folder.join("pytorch_model.bin") });
+        let names = if single.exists() { Vec::new() } else { files::list(folder)? };
+        let is_pickle = |name: &&String| {
+            name.starts_with("pytorch_model") && name.contains(".bin") || name.ends_with(".pth")
+        };
+        if let Some(name) = names.iter().find(is_pickle) {
+            return Err(PolicyError::Pickled { path: folder.join(name) });
         }
         return open(&single);
     };

@@ -79,12 +79,13 @@ impl Config {
             return Err(unsupported("hidden_act", json, "only silu is"));
         }
         refuse_quantised(json)?;
-        refuse_variants(json)?;
+        refuse_variants(family, json)?;
         let heads = integer(json, "num_attention_heads", MOST_HEADS)?;
         let hidden_size = integer(json, "hidden_size", MOST_WIDTH)?;
         let refuse = |name: &str, reason| Err(unsupported(name, json, reason));
         let head_dim = match stated(json, "head_dim", MOST_WIDTH)? {
             Some(width) => width,
+            None if family == Family::Qwen3 => 128, // transformers 5.23, configuration_qwen3.py
             None if hidden_size % heads != 0 => {
                 let reason = "it must divide hidden_size where head_dim is not stated";
                 return refuse("num_attention_heads", reason);
@@ -226,14 +227,15 @@ fn refuse_quantised(json: &Value) -> Result<(), PolicyError> {
 }
 
 /// Refuses what the architectures allow and this decoder does not have.
-fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
+fn refuse_variants(family: Family, json: &Value) -> Result<(), PolicyError> {
     for (name, reason) in [
         ("use_sliding_window", "only full attention is"),
         ("use_mrope", "only one position a token is"),
         ("attention_bias", "only Qwen2's biases of queries, keys and values are"),
         ("mlp_bias", "only layers without it are"),
     ] {
-        if present(json, name).is_some_and(|value| *value != false) {
+        let is_unused = name == "use_sliding_window" && has_only_full_layers(family, json);
+        if present(json, name).is_some_and(|value| *value != false) && !is_unused {
             return Err(unsupported(name, json, reason));
         }
     }
@@ -244,6 +246,16 @@ fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
         return Err(unsupported("layer_types", json, "only full attention is"));
     }
     Ok(())
+}
+
+/// transformers 5.23, configuration_qwen2.py and configuration_qwen3.py: windows begin at layer `max_window_layers`.
+fn has_only_full_layers(family: Family, json: &Value) -> bool {
+    const MAX_WINDOW_LAYERS: i64 = 28;
+    let layers = json.get("num_hidden_layers").and_then(Value::as_i64);
+    let windows = present(json, "max_window_layers").map_or(Some(MAX_WINDOW_LAYERS), Value::as_i64);
+    let is_stated = json.get("use_sliding_window") == Some(&Value::Bool(true));
+    let is_before = || layers.zip(windows).is_some_and(|(layers, windows)| layers <= windows);
+    is_stated && family != Family::Llama && (present(json, "layer_types").is_some() || is_before())
 }
 
 /// The frequencies' base and scaling, which may stand in two places, but then must agree.
@@ -376,7 +388,6 @@ pub(in crate::policy) mod tests {
             ("rope_parameters", json!(true)),
             ("use_sliding_window", json!("true")),
             ("hidden_act", json!("gelu")),
-            ("use_sliding_window", json!(true)),
             ("rope_scaling", json!({"type": "yarn", "factor": 4.0})),
             ("rope_scaling", json!({"rope_theta": 5e5})),
             ("rope_parameters", json!({"rope_theta": 5e5})),
@@ -405,6 +416,26 @@ pub(in crate::policy) mod tests {
             json[name] = value;
             let error = Config::from_json(&json).unwrap_err().to_string();
             assert!(error.contains(name), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_window_of_no_layer_and_a_width_that_is_not_stated_are_those_of_transformers() {
+        for (family, windows, is_read) in [
+            (Family::Qwen2, json!(2), true),
+            (Family::Qwen3, Value::Null, true),
+            (Family::Qwen2, json!(1), false),
+            (Family::Llama, json!(2), false),
+        ] {
+            let mut json = Config { family, ..tiny() }.to_json(1, 0);
+            json["use_sliding_window"] = json!(true);
+            json["max_window_layers"] = windows;
+            assert_eq!(Config::from_json(&json).is_ok(), is_read, "{json}");
+        }
+        for (family, width) in [(Family::Qwen2, 4), (Family::Qwen3, 128)] {
+            let mut json = Config { family, ..tiny() }.to_json(1, 0);
+            json.as_object_mut().unwrap().remove("head_dim");
+            assert_eq!(Config::from_json(&json).unwrap().head_dim, width);
         }
     }
 

@@ -438,7 +438,7 @@ pub fn check_shapes(
 ) -> Result<(), PolicyError> {
     for (name, want) in want {
         match found.remove(&name) {
-            None => return Err(PolicyError::Missing(name)),
+            None => return Err(missing(name, found.into_keys())),
             Some(got) if got != want => return Err(PolicyError::Shape { name, got, want }),
             Some(_) => {}
         }
@@ -446,6 +446,15 @@ pub fn check_shapes(
     match found.into_keys().next() {
         Some(name) => Err(PolicyError::Unknown(name.clone())),
         None => Ok(()),
+    }
+}
+
+fn missing<'a>(name: String, mut others: impl Iterator<Item = &'a String>) -> PolicyError {
+    let is_end =
+        |whole: &str, end: &str| whole.strip_suffix(end).is_some_and(|it| it.ends_with('.'));
+    match others.find(|other| is_end(other, &name) || is_end(&name, other)).cloned() {
+        Some(found) => PolicyError::OtherName { name, found },
+        None => PolicyError::Missing(name),
     }
 }
 

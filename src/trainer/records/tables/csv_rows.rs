@@ -49,7 +49,12 @@ pub fn read(
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|name| !name.is_empty() && !seen.insert(*name)) {
         let name: String = twice.chars().take(80).collect();
-        return Err(at(path, 1, format!("two columns are called `{name}`")));
+        let advice = if name.contains(" - ") {
+            "; rename one, or give each run its own name in W&B and export again"
+        } else {
+            ""
+        };
+        return Err(at(path, 1, format!("two columns are called `{name}`{advice}")));
     }
     let rows = reader.into_records().map(move |record| {
         let record = record.map_err(malformed)?;

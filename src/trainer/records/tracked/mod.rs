@@ -3,7 +3,8 @@
 mod rows;
 
 use crate::base::files::{self, FileError, FileKind, foreign};
-use crate::records::event_file;
+use crate::base::visible;
+use crate::records::event_file::{self, Logged};
 use crate::records::tables::{TableError, csv_rows, csv_rows::CsvRow, format, graded_lines};
 use crate::records::tracked::rows::{Cell, RUNS, TrackedRow};
 use csv::StringRecord;
@@ -73,12 +74,18 @@ pub struct TrackedNotes {
     pub has_times: bool,
     /// Points of the metric before the first reading of a running total, which do not count.
     pub before_clock: usize,
+    /// The column that counts the steps, and another one that has other numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_of: Option<[&'static str; 2]>,
+    /// On a clock of seconds, where it is many times the usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_gap_seconds: Option<u64>,
 }
 
 pub const SECONDS: &str = "seconds";
 
 /// Columns with that clock, best first: of W&B's history and its chart, and of TensorBoard's download.
-const CLOCKS: [&str; 5] =
+pub const CLOCKS: [&str; 5] =
     ["_runtime", "Relative Time (Process)", "Relative Time (Wall)", TIMES[0], TIMES[1]];
 
 /// Those of them with times of day, and not with seconds since the run's start.
@@ -90,15 +97,35 @@ const WANDB_EXPORT: &str = "W&B's export";
 /// CSV with a row a run: `arm`, `value` and, where there is one, `seed`.
 pub const TABLE: &str = "a table of runs";
 
-const STEPS: [&str; 8] =
-    ["step", "_step", "Step", "steps", "global_step", "train/global_step", "update", "iteration"];
+const STEPS: [&str; 10] = [
+    "step",
+    CALLS,
+    "Step",
+    "steps",
+    "global_step",
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "update",
+    "iteration",
+];
+
+/// W&B's count of calls of its log, which are more than the steps where a step is logged in parts.
+const CALLS: &str = "_step";
+
+const GLOBAL_STEPS: [&str; 4] =
+    ["train/global_step", "training/global_step", "trainer/global_step", "global_step"];
 
 const UPDATES: &str = "updates";
+
+pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
+    read_for(path, x, None)
+}
 
 /// The runs of a file, or the run of a folder of event files. `x` is the column that stands in for steps in a file
 /// without them, or with several. Errors: a file that cannot be read, of an unknown format or without a value, with
 /// file and line.
-pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
+pub fn read_for(path: &Path, x: &str, metric: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
     // `steps` are those of any name.
     let x = Some(x).filter(|x| !["", "steps"].contains(x));
     let is_folder = files::kind(path)? == Some(FileKind::Folder);
@@ -108,7 +135,8 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     let mut runs = if is_folder || event_file::is_event_file(&bytes) {
         vec![of_events(path, is_folder)?]
     } else if text.trim_ascii_start().starts_with(b"{") {
-        of_json(path, x)?
+        of_json(path, x, metric)
+            .map_err(|error| way.map_or(error, |way| refused(path, way.into())))?
     } else {
         let is_store = [&b"SQLite format 3"[..], b":W&B"].iter().any(|mark| text.starts_with(mark));
         let parquet = text.starts_with(b"PAR1").then_some(PARQUET);
@@ -118,11 +146,15 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
             return Err(refused(path, way.to_string()));
         }
         format::check(path, "CSV, JSON lines or event files of TensorBoard", false)?;
-        of_csv(path, x)?
+        of_csv(path, x, metric)?
     };
     if runs.iter().all(|run| run.curves.is_empty()) {
         check_has_no_numbers_as_text(&runs)?;
     }
+    let no_number = runs.iter().flat_map(|run| &run.unread).find_map(|(name, unread)| {
+        let text = visible::shortened(unread.first_text.as_ref()?, 40);
+        Some(format!("it has no value of any metric that is a number: `{name}` has `{text}`"))
+    });
     let is_written_otherwise = |run: &TrackedRun| run.unread.values().any(Unread::is_of_numbers);
     runs.retain(|run| !run.curves.is_empty() || is_written_otherwise(run));
     let above: Vec<&str> = path.iter().rev().take(3).filter_map(OsStr::to_str).collect();
@@ -131,7 +163,7 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
         run.seed = run.seed.or_else(named);
     }
     if runs.is_empty() {
-        let reason = way.map(str::to_string);
+        let reason = way.map(str::to_string).or(no_number);
         return Err(refused(path, reason.unwrap_or_else(|| without_values(path, is_folder))));
     }
     Ok(runs)
@@ -267,6 +299,27 @@ impl TrackedRun {
         }
     }
 
+    fn cut(&mut self, step: f64, gives_way: impl Fn(&str) -> bool) {
+        for (metric, curve) in self.curves.iter_mut().filter(|(metric, _)| gives_way(metric)) {
+            let kept = curve.partition_point(|(at, _)| *at < step);
+            self.replaced.entry(metric.clone()).or_default().points += curve.len() - kept;
+            curve.truncate(kept);
+        }
+        for (_, clock) in self.seconds.iter_mut().filter(|(metric, _)| gives_way(metric)) {
+            clock.truncate(clock.partition_point(|(at, _)| *at < step));
+        }
+        self.curves.retain(|_, curve| !curve.is_empty());
+        self.seconds.retain(|_, clock| !clock.is_empty());
+    }
+
+    /// As TensorBoard shows it (`EventAccumulator`).
+    fn restart(&mut self, step: f64) {
+        self.cut(step, |_| true);
+        for replaced in self.replaced.values_mut() {
+            replaced.first_and_has_other.retain(|at, _| f64::from_bits(*at) < step);
+        }
+    }
+
     /// The point takes the place of those at its step and after it.
     fn put(&mut self, metric: &str, step: f64, value: f64, seconds: Option<f64>) {
         let replaced = put(&mut self.curves, metric, (step, value));
@@ -291,23 +344,30 @@ fn put(curves: &mut BTreeMap<String, TrackedCurve>, metric: &str, point: (f64, f
     replaced
 }
 
+const NO_SCALAR: &str = "a tensor that is not one float or double";
+
 fn of_events(path: &Path, is_folder: bool) -> Result<TrackedRun, TableError> {
     let mut run = TrackedRun::new(path, "TensorBoard", "");
     run.notes.has_times = true;
     let names = if is_folder { files::list(path)? } else { vec![String::new()] };
     for name in names.iter().filter(|name| name.contains(".tfevents.") || !is_folder) {
         let path = if is_folder { foreign::inside(path, name)? } else { path.to_path_buf() };
-        let (scalars, is_cut) = event_file::read(&files::read(&path)?)
+        let (logged, is_cut) = event_file::read(&files::read(&path)?)
             .map_err(|at| refused(&path, format!("the record at byte {at} is damaged")))?;
         run.notes.is_cut |= is_cut;
-        for (scalar, seconds) in scalars {
-            run.put(&scalar.tag, scalar.step as f64, scalar.value, Some(seconds));
+        for logged in logged {
+            match logged {
+                Logged::Scalar(event_file::Scalar { tag, step, value }, seconds) => {
+                    run.put(&tag, step as f64, value, Some(seconds));
+                }
+                Logged::NoScalar(tag) => run.skip(&tag, 0, Some(NO_SCALAR)),
+                Logged::Restart(step) => run.restart(step as f64),
+            }
         }
     }
     Ok(run)
 }
 
-/// By `trackio get metric … --json`; `None` of another document.
 fn of_trackio(path: &Path, document: &Value) -> Result<Option<TrackedRun>, TableError> {
     let (Some(metric), Some(points)) = (document["metric"].as_str(), document["values"].as_array())
     else {
@@ -335,7 +395,6 @@ fn of_trackio(path: &Path, document: &Value) -> Result<Option<TrackedRun>, Table
 
 const NOT_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// [`number`] reads it then.
 pub fn quoted_not_finite(text: &str) -> String {
     format::with_not_finite_as(text, |word| format!("\"{word}\"")).into_owned()
 }
@@ -360,7 +419,11 @@ pub fn number(value: &Value) -> Option<f64> {
 
 /// trackio's document, TRL's `trainer_state.json`, or lines: `{"step": 1, "data": {…}}` (verl/utils/tracking.py,
 /// `FileLogger`), or values beside the step.
-fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
+fn of_json(
+    path: &Path,
+    x: Option<&str>,
+    metric: Option<&str>,
+) -> Result<Vec<TrackedRun>, TableError> {
     let text = quoted_not_finite(files::read_text(path)?.trim_start_matches('\u{feff}'));
     let mut document: Value = serde_json::from_str(&text).unwrap_or_default();
     if let Some(run) = of_trackio(path, &document)? {
@@ -379,9 +442,18 @@ fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> 
     }
     let has = |name: &str| lines.iter().any(|line| line.contains_key(name));
     let named = STEPS.iter().find(|name| Some(**name) == x && has(name));
-    let names = named.map_or(&STEPS[..], std::slice::from_ref);
+    let usual = STEPS.iter().find(|name| has(name));
+    let other = usual
+        .filter(|name| **name == CALLS && named.is_none())
+        .and_then(|_| global_steps(&lines, |line, name| line.get(name).and_then(number), metric));
+    let is_chosen = |name: &&&str| other.is_some_and(|it| it.is_whole && it.name == **name);
+    let chosen = STEPS.iter().find(is_chosen);
+    let names = named.or(chosen).map_or(&STEPS[..], std::slice::from_ref);
     let mut rows = Vec::new();
     for (line, object) in (1..).zip(&lines) {
+        if chosen.is_some_and(|name| !object.contains_key(*name)) {
+            continue;
+        }
         let stated = names.iter().find_map(|name| Some((name, object.get(*name)?)));
         let step = stated.and_then(|(_, step)| step.as_f64()).ok_or_else(|| {
             let reason = r#"a line of verl's log is {"step": 1, "data": {…}}"#;
@@ -398,8 +470,50 @@ fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> 
         rows.push(TrackedRow { line, step, tag: "", cells: cells.collect() });
     }
     let mut runs = rows::runs(path, format, rows, x)?;
-    runs.iter_mut().for_each(|run| run.notes.is_cut = is_cut);
+    for run in &mut runs {
+        run.notes.is_cut = is_cut;
+        run.notes.steps_of = other.map(GlobalSteps::order);
+    }
+    let nested = lines.iter().flatten().find(|(name, value)| *name != "data" && value.is_object());
+    if let Some((name, _)) = nested.filter(|_| runs.iter().all(|run| run.curves.is_empty())) {
+        let name = visible::shortened(name, 40);
+        let reason = format!(
+            "it has no value of any metric: those in `{name}` are nested; write each beside its step, such as \
+             {{\"step\": 1, \"{name}/accuracy\": 0.5}}"
+        );
+        return Err(refused(path, reason));
+    }
     Ok(runs)
+}
+
+#[derive(Clone, Copy)]
+struct GlobalSteps {
+    name: &'static str,
+    is_whole: bool,
+}
+
+impl GlobalSteps {
+    fn order(self) -> [&'static str; 2] {
+        if self.is_whole { [self.name, CALLS] } else { [CALLS, self.name] }
+    }
+}
+
+fn global_steps<R>(
+    rows: &[R],
+    number: impl Fn(&R, &str) -> Option<f64>,
+    metric: Option<&str>,
+) -> Option<GlobalSteps> {
+    let differs = |row: &R, name: &str| {
+        number(row, CALLS).zip(number(row, name)).is_some_and(|(calls, steps)| calls != steps)
+    };
+    let metric = metric.filter(|it| rows.iter().any(|row| number(row, it).is_some()));
+    let is_of_metric = |row: &&R| metric.is_none_or(|metric| number(row, metric).is_some());
+    let differing = GLOBAL_STEPS.into_iter().filter(|name| rows.iter().any(|it| differs(it, name)));
+    let differing = differing.map(|name| {
+        let is_whole = rows.iter().filter(is_of_metric).all(|row| number(row, name).is_some());
+        GlobalSteps { name, is_whole }
+    });
+    differing.reduce(|best, next| if best.is_whole { best } else { next })
 }
 
 fn cell_of_json(value: &Value) -> Option<Cell<'_>> {
@@ -413,7 +527,11 @@ fn cell_of_json(value: &Value) -> Option<Cell<'_>> {
     }
 }
 
-fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
+fn of_csv(
+    path: &Path,
+    x: Option<&str>,
+    metric: Option<&str>,
+) -> Result<Vec<TrackedRun>, TableError> {
     let (header, records) = csv_rows::read(path)?;
     let mut columns = header.iter().skip(1).peekable();
     let is_export = columns.peek().is_some() && columns.all(|name| name.contains(" - "));
@@ -422,7 +540,12 @@ fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
         return read_table(path);
     }
     let records = records.collect::<Result<Vec<CsvRow>, TableError>>()?;
-    let steps = column_of_steps(path, (&header, &records), x)?;
+    let usual = column_of_steps(path, (&header, &records), x)?;
+    let is_usual = &header[usual] == CALLS && x != Some(CALLS);
+    let place = |name: &str| header.iter().position(|column| column == name);
+    let read = |row: &CsvRow, name: &str| step_of(&row.1, place(name)?);
+    let other = is_usual.then(|| global_steps(&records, read, metric)).flatten();
+    let steps = other.and_then(|other| place(other.order()[0])).unwrap_or(usual);
     let mut rows = Vec::new();
     for (line, record) in &records {
         let Some(step) = step_of(record, steps) else { continue };
@@ -430,14 +553,16 @@ fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
         let cells = cells.filter_map(|(name, field)| Some((name, cell_of_csv(name, field)?)));
         rows.push(TrackedRow { line: *line, step, tag: "", cells: cells.collect() });
     }
-    match &header[steps] {
+    let mut runs = match &header[usual] {
         _ if is_export => of_export(path, rows, x),
-        "_step" => rows::runs(path, "history of W&B's API", rows, x),
+        CALLS => rows::runs(path, "history of W&B's API", rows, x),
         UPDATES if is_own(&header) => {
             rows::runs(path, "CSV of `dapo export` (read over its updates)", rows, x)
         }
         _ => rows::runs(path, "CSV", rows, x),
-    }
+    }?;
+    runs.iter_mut().for_each(|run| run.notes.steps_of = other.map(GlobalSteps::order));
+    Ok(runs)
 }
 
 fn is_own(header: &StringRecord) -> bool {
@@ -472,18 +597,29 @@ fn of_export(
     let runs = rows_by_run.into_iter();
     let runs = runs.map(|(name, rows)| rows::run(path, WANDB_EXPORT, name, rows, x));
     let runs: Vec<TrackedRun> = runs.collect();
+    let with_curves = || runs.iter().filter(|run| !run.curves.is_empty());
+    // Groups have one key, and are of no seed.
+    let shared = with_curves().next().and_then(|run| key_and_group(run).0);
+    let may_be_groups = with_curves().all(|run| {
+        let (key, group) = key_and_group(run);
+        key == shared && group.is_none_or(|group| seed(group).is_none())
+    });
     let is_group = |run: &&TrackedRun| {
-        let key = run.name.split_once(": ").map(|(key, _)| key);
-        key.is_some_and(|key| key == "Group" || run.notes.is_averaged)
+        let key = key_and_group(run).0;
+        key.is_some_and(|key| key == "Group" || may_be_groups && run.notes.is_averaged)
     };
     if let Some(TrackedRun { name, .. }) = runs.iter().find(is_group) {
         let reason = format!(
             "`{name}` is a mean over runs, as of a chart that is grouped, which counts as no run: ungroup the chart in \
-             W&B and export it again"
+             W&B and export it again; if it is a run's own name, write it without `: `"
         );
         return Err(refused(path, reason));
     }
     Ok(runs)
+}
+
+fn key_and_group(run: &TrackedRun) -> (Option<&str>, Option<&str>) {
+    run.name.split_once(": ").unzip()
 }
 
 /// That of `x`, if it is one, before the usual ones. Where `x` is another clock, steps only join a metric with it, so
@@ -504,7 +640,12 @@ fn column_of_steps(
         let reason = if header.is_empty() {
             "the file is empty".to_string()
         } else {
-            format!("no column of steps ({usual}); the columns are {present}; --at names another")
+            let clock = CLOCKS.into_iter().find(|clock| place(clock).is_some());
+            let clock = clock.map(|clock| format!(", and --at {SECONDS} reads `{clock}`"));
+            let clock = clock.unwrap_or_default();
+            format!(
+                "no column of steps ({usual}); the columns are {present}; --at names another{clock}"
+            )
         };
         return Err(refused(path, reason));
     };

@@ -227,8 +227,13 @@ pub fn run(
     let has_reading = |clock: &&str| rows.iter().any(|row| reading(row, clock).is_some());
     let clock = CLOCKS.into_iter().find(has_reading);
     run.notes.has_times = clock.is_some_and(|clock| TIMES.contains(&clock));
-    let mut seconds = None;
-    for row in &rows {
+    let (mut seconds, mut last) = (None, f64::NEG_INFINITY);
+    for (place, row) in rows.iter().enumerate() {
+        if row.tag.is_empty() && row.step < last && is_repeated(row, &rows[..place]) {
+            run.cut(row.step, |metric| !matches!(row.cell(metric), Some(Cell::Number(_))));
+            last = row.step;
+        }
+        last = last.max(row.step);
         seconds = clock.and_then(|clock| reading(row, clock)).or(seconds);
         if let Some(Cell::Text(text)) = clock.and_then(|clock| row.cell(clock)) {
             run.skip(SECONDS, row.line, Some(text));
@@ -253,17 +258,40 @@ pub fn run(
     run
 }
 
-/// A resumed run goes back once or twice. Rows that go back more often are in another order than that of time, which is
-/// told; those of a long table may go through the steps of one metric after the other's.
+/// Whether an earlier row has its step and the same metrics, as where a run goes on from a checkpoint.
+fn is_repeated(row: &TrackedRow, before: &[TrackedRow]) -> bool {
+    let names = |row: &TrackedRow| -> BTreeSet<String> {
+        let numbers = row.cells.iter().filter(|(_, cell)| matches!(cell, Cell::Number(_)));
+        numbers.map(|(name, _)| (*name).to_string()).collect()
+    };
+    let own = names(row);
+    before.iter().any(|it| it.step == row.step && names(it) == own)
+}
+
+/// A resumed run goes back once or twice. Rows that go back more often, or to steps that no metric had, are in another
+/// order than that of time, which is told; those of a long table may go through the steps of one metric after the other's.
 fn sort_unless_resumed(rows: &mut [TrackedRow]) -> bool {
     let mut last: BTreeMap<&str, f64> = BTreeMap::new();
     let back = rows
         .iter()
         .filter(|row| last.insert(row.tag, row.step).is_some_and(|before| row.step < before));
     let back = back.count();
-    let is_sorted = back * 4 > rows.len();
+    let is_sorted = back * 4 > rows.len() || back > 0 && !has_step_twice(rows);
     if is_sorted || back == 0 {
         rows.sort_by(|one, other| one.step.total_cmp(&other.step));
     }
     is_sorted
+}
+
+fn has_step_twice(rows: &[TrackedRow]) -> bool {
+    let mut seen = BTreeSet::new();
+    for row in rows {
+        for (name, cell) in &row.cells {
+            let is_value = matches!(cell, Cell::Number(_)) && !is_place(name);
+            if is_value && !seen.insert((*name, row.step.to_bits())) {
+                return true;
+            }
+        }
+    }
+    false
 }

@@ -1,6 +1,5 @@
 use super::*;
 
-/// The runs of a file with this text: name without its folder, seed, curves and notes.
 fn read_text(name: &str, text: &str) -> Result<Vec<TrackedRun>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -158,6 +157,26 @@ fn a_point_gives_way_to_another_value_and_not_to_its_own() {
 }
 
 #[test]
+fn a_restart_takes_all_metrics_back_and_forgets_what_gave_way() {
+    let mut run = TrackedRun::new(Path::new("events"), "TensorBoard", "");
+    for step in 0..=20 {
+        run.put("loss", f64::from(step), 0.1, Some(f64::from(step)));
+        if step % 10 == 0 {
+            run.put("acc", f64::from(step), 0.5, Some(f64::from(step)));
+        }
+    }
+    run.put("late", 20.0, 0.5, None);
+    run.restart(12.0);
+    (12..=18).for_each(|step| run.put("loss", f64::from(step), 0.2, None));
+    assert_eq!(run.curves["acc"], [(0.0, 0.5), (10.0, 0.5)]);
+    assert_eq!((run.curves["loss"].len(), run.seconds["acc"].len()), (19, 2));
+    assert!(!run.curves.contains_key("late"));
+    let replaced = ["acc", "loss"].map(|name| &run.replaced[name]);
+    assert_eq!(replaced.map(|it| it.points), [1, 9]);
+    assert_eq!(replaced.map(Replaced::several_and_all_steps), [(0, 2), (0, 19)]);
+}
+
+#[test]
 fn a_chart_of_wandb_has_no_counters_and_no_groups() {
     let columns = |name: &str| format!("{name},{name}__MIN,{name}__MAX");
     let header = ["train/global_step", &columns("a-s1 - _step"), &columns("a-s1 - acc")].join(",");
@@ -262,6 +281,11 @@ fn what_is_no_table_of_curves_is_refused_with_the_way_to_one() {
         ("folder/manifest.json", "{}", "dapo export STUDY --csv"),
         ("folder/run-a.wandb", ":W&B\0\0", "export a chart as CSV"),
         ("folder/a.txt", "", "no value of any metric, nor event files"),
+        (
+            "grouped.csv",
+            "Step,exp: a - x,exp: a - x__MIN,exp: a - x__MAX,exp: b - x\n1,0.5,0.4,0.6,0.5\n",
+            "`exp: a` is a mean over runs",
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();

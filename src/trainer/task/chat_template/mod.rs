@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use tokenizers::AddedToken;
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
@@ -89,30 +90,64 @@ impl TokenizerConfig {
     }
 }
 
-/// Tokens that transformers adds to those of `tokenizer.json` where it lacks them, and the file that states them.
-pub fn declared_tokens(folder: &Path) -> Result<BTreeMap<String, &'static str>, TaskError> {
+/// Tokens that transformers 5.23 (`_from_pretrained`, `_post_init`) adds to `own` ones or replaces, with their file.
+pub fn declared_tokens(
+    folder: &Path,
+    own: &BTreeMap<String, AddedToken>,
+) -> Result<Vec<(AddedToken, &'static str)>, TaskError> {
     const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
     let config = TokenizerConfig::read(folder)?;
+    let named = SPECIAL_TOKENS.iter().filter_map(|name| config.others.get(*name));
+    let named: BTreeMap<&str, _> =
+        named.filter_map(|token| Some((content(token)?, token))).collect();
     let mut declared = BTreeMap::new();
-    if config.added_tokens_decoder.is_none() {
-        let added: Option<JsonObject> =
-            files::optional(files::read_json(&folder.join(ADDED_TOKENS)))?;
-        let added = added.unwrap_or_default().into_keys();
-        declared.extend(added.map(|token| (token, ADDED_TOKENS)));
+    let mut add = |token: AddedToken, file| declared.insert(token.content.clone(), (token, file));
+    if let Some(decoder) = &config.added_tokens_decoder {
+        for value in members(decoder) {
+            let Some(text) = content(value) else { continue };
+            let is_special = named.contains_key(text) || own.get(text).is_some_and(|it| it.special);
+            add(declared_token(value, text, is_special), TOKENIZER_CONFIG);
+        }
+    } else {
+        let added = files::read_json::<JsonObject>(&folder.join(ADDED_TOKENS));
+        for text in files::optional(added)?.unwrap_or_default().into_keys() {
+            let is_special = named.contains_key(&text[..]);
+            add(AddedToken::from(text, is_special), ADDED_TOKENS);
+        }
+        own.values().for_each(|token| drop(add(token.clone(), ADDED_TOKENS)));
+    }
+    for (text, value) in named {
+        let known = declared.get(text).map(|(token, _)| token.clone().special(true));
+        let token = known.unwrap_or_else(|| declared_token(value, text, true));
+        declared.insert(text.to_string(), (token, TOKENIZER_CONFIG));
     }
     let lists = LISTS.iter().filter_map(|name| config.others.get(*name));
-    for list in lists.chain(&config.added_tokens_decoder) {
-        let values: Vec<&serde_json::Value> = match list {
-            serde_json::Value::Array(values) => values.iter().collect(),
-            serde_json::Value::Object(values) => values.values().collect(),
-            _ => Vec::new(),
-        };
-        let tokens = values.into_iter().filter_map(content);
-        declared.extend(tokens.map(|token| (token.to_string(), TOKENIZER_CONFIG)));
+    for value in lists.flat_map(members) {
+        let Some(text) = content(value) else { continue };
+        declared.insert(text.to_string(), (declared_token(value, text, true), TOKENIZER_CONFIG));
     }
-    let named = SPECIAL_TOKENS.iter().filter_map(|name| config.token(name));
-    declared.extend(named.map(|token| (token.to_string(), TOKENIZER_CONFIG)));
-    Ok(declared)
+    declared.retain(|text, (token, _)| own.get(text) != Some(token));
+    Ok(declared.into_values().collect())
+}
+
+fn members(list: &serde_json::Value) -> Vec<&serde_json::Value> {
+    match list {
+        serde_json::Value::Array(values) => values.iter().collect(),
+        serde_json::Value::Object(values) => values.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn declared_token(value: &serde_json::Value, text: &str, is_special: bool) -> AddedToken {
+    let flag = |name: &str| value.get(name).and_then(serde_json::Value::as_bool);
+    let token = AddedToken::from(text, is_special || flag("special").unwrap_or(false));
+    AddedToken {
+        single_word: flag("single_word").unwrap_or(token.single_word),
+        lstrip: flag("lstrip").unwrap_or(token.lstrip),
+        rstrip: flag("rstrip").unwrap_or(token.rstrip),
+        normalized: flag("normalized").unwrap_or(token.normalized),
+        ..token
+    }
 }
 
 /// A token is a text, or an object with its content and how it is stripped.

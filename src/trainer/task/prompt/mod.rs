@@ -52,10 +52,18 @@ impl Tokenizer {
             return Err(TaskError::Tokenizer { path, reason });
         }
         let largest = tokens.last().map_or(0, |(id, _)| *id);
-        let declared = chat_template::declared_tokens(folder)?;
-        let lacks = declared.into_iter().find(|(token, _)| inner.token_to_id(token).is_none());
+        let own = inner.get_added_tokens_decoder().into_values();
+        let own = own.map(|token| (token.content.clone(), token)).collect();
+        let declared = chat_template::declared_tokens(folder, &own)?;
+        let lacks = declared.iter().find(|(token, _)| inner.token_to_id(&token.content).is_none());
         if let Some((token, file)) = lacks {
-            return Err(TaskError::LacksToken { path, token, file });
+            return Err(TaskError::LacksToken { path, token: token.content.clone(), file });
+        }
+        if !declared.is_empty() {
+            let declared = declared.into_iter().map(|(token, _)| token);
+            let add = || inner.add_special_tokens(declared).map_err(|error| error.to_string());
+            let added = contained::contained(add).flatten();
+            added.map_err(|reason| TaskError::Tokenizer { path, reason })?;
         }
         let stop_tokens = stop_tokens(folder, largest)?;
         let sha256 = files::sha256(&bytes);
@@ -251,8 +259,8 @@ fn growth(rule: &Value) -> f64 {
 }
 
 fn unread(folder: &Path, error: files::FileError) -> TaskError {
-    let other = error.is_missing().then(|| model_folder::without_tokenizer(folder)).flatten();
-    match other {
+    let is_missing = error.is_missing() || folder.is_file();
+    match is_missing.then(|| model_folder::without_tokenizer(folder)).flatten() {
         Some(what) => TaskError::OtherFolder { folder: folder.to_path_buf(), what },
         None => error.into(),
     }

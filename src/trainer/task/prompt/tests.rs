@@ -264,6 +264,44 @@ fn tokens_that_files_beside_a_tokenizer_add_must_be_in_it() {
 }
 
 #[test]
+fn tokens_that_files_beside_a_tokenizer_name_are_special_as_in_transformers() {
+    let config = "tokenizer_config.json";
+    let plain = json!({"content": "=", "lstrip": false, "normalized": false, "rstrip": false,
+        "single_word": false, "special": false});
+    let [mut special, mut wide] = [plain.clone(), plain.clone()];
+    special["special"] = json!(true);
+    wide["rstrip"] = json!(true);
+    let own = |json: &mut Value| {
+        let mut token = plain.clone();
+        token["id"] = json["model"]["vocab"]["="].clone();
+        json["added_tokens"].as_array_mut().unwrap().push(token);
+    };
+    let unchanged = |_: &mut Value| ();
+    let change: [&dyn Fn(&mut Value); 2] = [&own, &unchanged];
+    for (value, text, tokens) in [
+        (json!({"eos_token": "="}), "12", 4),
+        (json!({"eos_token": {"content": "="}}), "12", 4),
+        (json!({"additional_special_tokens": ["="]}), "12", 4),
+        (json!({"extra_special_tokens": {"a": "="}}), "12", 4),
+        (json!({"added_tokens_decoder": {"9": special}}), "12", 4),
+        (json!({"added_tokens_decoder": {"9": wide}, "pad_token": "="}), "12", 3),
+        (json!({"added_tokens_decoder": {"9": wide}}), "1=2", 3),
+        (json!({"added_tokens_decoder": {"9": plain}}), "1= 2", 4),
+        (json!({"eos_token": "<eos>"}), "1= 2", 4),
+    ] {
+        for change in change {
+            let tokenizer = changed(change, &[(config, value.clone())]).unwrap();
+            let ids = tokenizer.encode("1= 2").unwrap();
+            let ids_without = tokenizer.encode("12").unwrap();
+            let spaced = if tokens == 3 { "" } else { " " };
+            let expected = text.replace("12", &format!("1{spaced}2"));
+            assert_eq!((ids.len(), tokenizer.decode(&ids)), (tokens, expected), "{value}");
+            assert_eq!(ids_without, changed(unchanged, &[]).unwrap().encode("12").unwrap());
+        }
+    }
+}
+
+#[test]
 fn a_tokenizer_that_drops_merges_at_random_is_refused() {
     for (dropout, is_refused) in [(json!(0.5), true), (json!(0.0), false), (Value::Null, false)] {
         let loaded = changed(|json| json["model"]["dropout"] = dropout.clone(), &[]);

@@ -27,9 +27,11 @@ impl<'a> ResponseText<'a> {
         (!self.stop.is_empty()).then_some(self)
     }
 
-    /// The beginning that the prompt has, then the decoded tokens up to the first stop string.
+    /// The beginning that the prompt has, then the decoded tokens before the stop token or the first stop string.
     pub fn of(&self, tokens: &[u32]) -> String {
-        let mut text = self.tokenizer.decode(tokens);
+        let is_stop = |token: &&u32| self.tokenizer.stop_tokens().contains(*token);
+        let stopped = tokens.len() - usize::from(tokens.last().filter(is_stop).is_some());
+        let mut text = self.tokenizer.decode(&tokens[..stopped]);
         text.truncate(self.end_of(&text).unwrap_or(text.len()));
         [self.prefix, &text].concat()
     }

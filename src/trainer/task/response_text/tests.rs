@@ -4,13 +4,17 @@ use std::path::Path;
 
 /// One token a byte: id 2 + b.
 fn tokenizer() -> Tokenizer {
+    tokenizer_with(br#"{"eos_token_id": 1}"#)
+}
+
+fn tokenizer_with(config: &[u8]) -> Tokenizer {
     let folder = tempfile::tempdir().unwrap();
     let golden =
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizers/byte-level.json"));
     let write =
         |name: &str, bytes: &[u8]| files::write_atomic(&folder.path().join(name), bytes).unwrap();
     write("tokenizer.json", &files::read(golden).unwrap());
-    write("config.json", br#"{"eos_token_id": 1}"#);
+    write("config.json", config);
     Tokenizer::load(folder.path()).unwrap()
 }
 
@@ -52,6 +56,15 @@ fn bytes_that_are_no_text_and_special_tokens_hide_no_stop_string() {
     let long = "-".repeat(255) + "|";
     let tokens = [bytes(&[b'x'; 3000]), bytes(long.as_bytes())].concat();
     assert_eq!(ended(&tokens, &[&long]).0, Some(3256));
+}
+
+#[test]
+fn a_stop_token_is_not_in_the_text_though_it_is_not_special() {
+    let tokenizer = tokenizer_with(br#"{"eos_token_id": 12}"#);
+    let text = ResponseText::new(&tokenizer, None, &[]);
+    assert_eq!(text.of(&bytes(b"Answer: 5\n")), "Answer: 5");
+    assert_eq!(text.of(&bytes(b"Answer: 5")), "Answer: 5");
+    assert_eq!(text.of(&[]), "");
 }
 
 #[test]

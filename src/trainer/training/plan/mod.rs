@@ -111,13 +111,14 @@ fn assemble(
     plan
 }
 
-/// Dynamic Sampling multiplies rounds by the probe's groups per useful group.
+/// Dynamic Sampling multiplies rounds by the probe's groups per useful group; unknown where its responses were cut or no
+/// group was useful.
 fn rounds_per_step(experiment: &Experiment, probe: Option<&TrialProbe>) -> Range {
     let bounds = work::rounds_without_probe(experiment);
-    let (Some(probe), None) = (probe, bounds.expected) else { return bounds };
+    let tells = |probe: &&TrialProbe| probe.cut_at_tokens.is_none() && probe.useful_share > 0.0;
+    let (Some(probe), None) = (probe.filter(tells), bounds.expected) else { return bounds };
     let needed = bounds.least / probe.useful_share;
-    let expected = bounds.most.map_or(needed, |most| needed.min(most));
-    Range { expected: expected.is_finite().then_some(expected), ..bounds }
+    Range { expected: Some(bounds.most.map_or(needed, |most| needed.min(most))), ..bounds }
 }
 
 #[cfg(test)]

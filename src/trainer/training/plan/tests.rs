@@ -96,7 +96,9 @@ fn dynamic_sampling_takes_as_many_times_the_rounds_as_groups_are_lost() {
         rounds_per_step(&experiment("dapo.toml"), Some(&probe)).expected
     };
     assert_eq!([with(1.0), with(0.5), with(0.01)], [Some(1.0), Some(2.0), Some(4.0)]);
-    assert_eq!(with(0.0), Some(4.0), "the cap");
+    assert_eq!(with(0.0), None);
+    let cut = TrialProbe { useful_share: 0.5, cut_at_tokens: Some(8), ..probe(40) };
+    assert_eq!(rounds_per_step(&experiment("dapo.toml"), Some(&cut)).expected, None);
     let grpo = rounds_per_step(&experiment("base.toml"), Some(&probe(40)));
     assert_eq!(grpo, Range::exactly(1.0));
 }

@@ -76,7 +76,7 @@ pub fn open(
     let begun = files::kind(&folder.path("manifest.json"))?.is_some();
     let recorded = audit::recorded_steps(folder)?;
     let (checkpoint, evaluated) = match unfinished {
-        Unfinished::Refuse if begun && recorded > 0 => {
+        Unfinished::Refuse if begun && (recorded > 0 || audit::is_evaluated(folder)?) => {
             let planned = inputs.experiment.training.rollout_steps;
             return Err(TrainingError::Unfinished { folder: root(), recorded, planned });
         }

@@ -33,6 +33,10 @@ os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 OWN = os.getpid()
 
 
+class Refusal(Exception):
+    """What this module cannot do with a function or its answer: no error of the function's."""
+
+
 def answer(value):
     if os.getpid() != OWN:
         os._exit(0)
@@ -88,14 +92,14 @@ def choose(module, name):
     own = own or {each: value for each, value in public.items() if inspect.isfunction(value)}
     if name:
         if not callable(getattr(module, name, None)):
-            raise LookupError(f"it has no function `{name}`; its functions: {', '.join(own) or 'none'}")
+            raise Refusal(f"it has no function `{name}`; its functions: {', '.join(own) or 'none'}")
         return getattr(module, name), name
     for usual in ("compute_score", "grade"):
         # It may be an object that is called, or come from another module.
         if callable(getattr(module, usual, None)):
             return getattr(module, usual), usual
     if len(own) != 1:
-        raise LookupError(f"name one of its functions (FILE.py:NAME): {', '.join(own) or 'it has none'}")
+        raise Refusal(f"name one of its functions (FILE.py:NAME): {', '.join(own) or 'it has none'}")
     return next((value, each) for each, value in own.items())
 
 
@@ -107,12 +111,20 @@ RESPONSES = set(
 )
 
 
+QUESTIONS = set("question questions prompt prompts problem problems query queries instruction instructions task tasks".split())
+INPUTS = set("input inputs entry entries".split())
+
+
 def role(name):
-    """`truth`, `response`, `answer` or `solution`, which may be either, or None."""
+    """`truth`, `response`, `question`, `input`, `answer` or `solution`, which may be either, or None."""
     words = set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
     if words & TRUTHS:
         return "truth"
-    return "response" if words & RESPONSES else name if name in ("answer", "solution") else None
+    if words & RESPONSES:
+        return "response"
+    is_answer = words & {"answer", "answers", "solution", "solutions"}
+    kinds = [kind for kind, names in (("question", QUESTIONS), ("input", INPUTS)) if words & names and not is_answer]
+    return kinds[0] if kinds else name if name in ("answer", "solution") else None
 
 
 def form(function, name):
@@ -140,10 +152,12 @@ def form(function, name):
         first, second = map(role, names)
         if second == "response" and first in ("truth", "answer", "solution"):
             return ("swapped", *names), parameters, takes_all
-        if second == "response" or first == "truth" or (first == "answer" and second != "truth"):
-            raise TypeError(f"{shown(parameters)}, of which it is not clear which one is the response; expected (response, answer)")
+        # Neither of them is the response, or the ground truth: of (question, answer) the answer may be the model's.
+        is_asked = "question" in (first, second) or second == "input" or (first == "input" and second != "truth")
+        if is_asked or second == "response" or first == "truth" or (first == "answer" and second != "truth"):
+            raise Refusal(f"{shown(parameters)}, of which it is not clear which one is the response; expected (response, answer)")
         return ("plain", *names), parameters, takes_all
-    raise TypeError(
+    raise Refusal(
         f"{shown(parameters)}; expected solution_str and ground_truth (verl), completions (TRL), "
         "or a response and an answer"
     )
@@ -161,7 +175,7 @@ def by_name(named, needed, takes):
     truth = [each.name for each in named if role(each.name) in ("truth", "answer", "solution")]
     if len(response) == len(truth) == 1 and {each.name for each in needed} <= {*response, *truth}:
         return "named", response[0], truth[0]
-    raise TypeError(
+    raise Refusal(
         f"{takes}, some by their names alone; expected one called response and one called answer, "
         "and a default for every other"
     )
@@ -201,6 +215,14 @@ def columns(items, parameters):
     names = {name for row in rows for name in row}
     table = {name: [row.get(name) for row in rows] for name in names}
     for name in TRUTH_COLUMNS:
+        having = sum(name in row for row in rows)
+        if name != "ground_truth" and 0 < having < len(rows):
+            if name in parameters:
+                raise Refusal(
+                    f"it takes {name}, which {having} of these {len(rows)} responses have as a column and the others do not: "
+                    f"give each row a {name}, or take `ground_truth`, which each has"
+                )
+            continue
         table[name] = [row.get(name, item["ground_truth"]) for row, item in zip(rows, items)]
     table["prompts"] = [item["prompt"] for item in items]
     # As TRL: an answer to messages is a message.
@@ -209,8 +231,8 @@ def columns(items, parameters):
     table["completions"] = [answers_of(item["response"]) for item in items]
     if all("completion_ids" in item for item in items):
         table["completion_ids"] = [item["completion_ids"] for item in items]
-    elif "completion_ids" in parameters:
-        raise LookupError("it reads completion_ids, and the tokens of these responses are not known")
+    elif "completion_ids" in parameters and parameters["completion_ids"].default is inspect.Parameter.empty:
+        raise Refusal("it reads completion_ids, and the tokens of these responses are not known")
     # TRL logs what they get; here a reward is recorded, and numbers of a dictionary.
     table["log_extra"] = table["log_metric"] = lambda *_logged, **_named: None
     table["trainer_state"] = NoTrainer()
@@ -219,7 +241,7 @@ def columns(items, parameters):
 
 class NoTrainer:
     def __getattr__(self, name):
-        raise LookupError("it reads trainer_state, and there is no trainer of TRL here")
+        raise Refusal("it reads trainer_state, and there is no trainer of TRL here")
 
 
 def of_verl(item, of_run):
@@ -246,12 +268,12 @@ class Called:
         self.started = {}
         unnamed = [each.name for each in self.parameters.values() if each.kind is each.POSITIONAL_ONLY]
         if unnamed and self.kind in PASSED:
-            raise TypeError(f"{self.name} takes {unnamed[0]} by its place alone, and calls pass it by its name: take out the `/`")
+            raise Refusal(f"{self.name} takes {unnamed[0]} by its place alone, and calls pass it by its name: take out the `/`")
         for each in self.parameters.values() if self.kind in OF_RUN else ():
             is_named = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
             if is_named and each.default is each.empty and each.name not in (*PASSED[self.kind], *self.stated):
                 passed = ", ".join(PASSED[self.kind])
-                raise TypeError(f"{self.name} needs {each.name}, which no call has; a call has {passed}: state it in kwargs, or give it a default")
+                raise Refusal(f"{self.name} needs {each.name}, which no call has; a call has {passed}: state it in kwargs, or give it a default")
 
     def form(self):
         return self.kind if self.kind in ("verl", "verl-batch", "trl") else "plain"
@@ -268,17 +290,25 @@ class Called:
             begun = [self.started.pop(id(item), None) or self.value(item) for item in items]
             values = [finished(each) for each in begun]
         if isinstance(values, (str, dict)) or not hasattr(values, "__iter__") or getattr(values, "shape", None) == ():
-            raise TypeError(f"it returned {type(values).__name__}, expected a list, one number for each response")
+            raise Refusal(f"it returned {type(values).__name__}, expected a list, one number for each response")
         return [result(value) for value in values]
 
-    def start(self, items):
-        """Asynchronous functions of one response wait side by side, as verl awaits them."""
+    def waits(self):
+        """Whether its responses wait side by side, as verl awaits them."""
         is_awaited = inspect.iscoroutinefunction
-        if not (is_awaited(self.function) or is_awaited(getattr(self.function, "__call__", None))):
+        is_one = self.kind not in ("trl", "verl-batch")
+        return is_one and (is_awaited(self.function) or is_awaited(getattr(self.function, "__call__", None)))
+
+    def start(self, items):
+        if not self.waits():
             return
 
         async def begun(item):
-            return await self.value(item)
+            # The caller's time is that since the last response began or ended.
+            answer({"running": None})
+            value = await self.value(item)
+            answer({"running": None})
+            return value
 
         for item in items:
             if id(item) not in self.started:
@@ -305,7 +335,7 @@ class Called:
     def by_name(self, arguments):
         twice = [name for name in self.stated if name in arguments]
         if twice:
-            raise TypeError(f"kwargs states {twice[0]}, which each call gets of the problem and its response, too")
+            raise Refusal(f"kwargs states {twice[0]}, which each call gets of the problem and its response, too")
         if not self.takes_all:
             arguments = {name: value for name, value in arguments.items() if name in self.parameters}
         return self.function(**arguments)
@@ -333,10 +363,10 @@ def functions(module):
     for stated in SETTINGS["kwargs"]:
         if not any(stated in each.stated for each in called):
             takes = " and ".join(f"{each.name}({', '.join(each.parameters)})" for each in called)
-            raise TypeError(f"kwargs states {stated}, which is no parameter of {takes}")
+            raise Refusal(f"kwargs states {stated}, which is no parameter of {takes}")
         of_call = [each.name for each in called if stated in PASSED.get(each.form(), ())]
         if of_call:
-            raise TypeError(f"kwargs states {stated}, which each call of {of_call[0]} gets of the problem and its response, too")
+            raise Refusal(f"kwargs states {stated}, which each call of {of_call[0]} gets of the problem and its response, too")
     return called
 
 
@@ -355,7 +385,7 @@ def results(called, items):
         try:
             values = each.results(items)
             if len(values) != len(items) and of_function:
-                raise ValueError(f"returned {len(values)} rewards for {len(items)} responses")
+                raise Refusal(f"returned {len(values)} rewards for {len(items)} responses")
         except Exception as error:
             return failed(error, of_function, form_of_texts(error, items) if each.kind == "trl" else "")
         if answer_late():
@@ -447,6 +477,9 @@ def form_of_texts(error, items):
 
 
 def failed(error, of_function="", hint=""):
+    if isinstance(error, Refusal):
+        answer({"refused": of_function + str(error)})
+        return
     frames = traceback.extract_tb(error.__traceback__)
     place = next((f"line {each.lineno}" for each in reversed(frames) if each.filename == SETTINGS["file"]), "")
     text = f"{type(error).__name__}: {error}".strip().rstrip(":")
@@ -468,6 +501,7 @@ def main():
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
     memory = SETTINGS["memory_bytes"]
     resource.setrlimit(resource.RLIMIT_AS, (memory if most < 0 else min(memory, most), most))
+    SOURCES = None if SETTINGS["text"] else Sources(SETTINGS["file"], SETTINGS["files"])
     try:
         module = load(SETTINGS["file"])
         called = functions(module)
@@ -479,16 +513,19 @@ def main():
     except BaseException as error:  # the user's file may even exit
         failed(error)
         return
-    SOURCES = None if SETTINGS["text"] else Sources(SETTINGS["file"])
-    files, working = (SOURCES.names(0), SOURCES.names(1)) if SOURCES else ([], [])
+    if SOURCES:
+        SOURCES.take()
+    files, data = (SOURCES.names(), SOURCES.data()) if SOURCES else ([], [])
     unstated = SOURCES.packages(packages) if SOURCES else []
     name, forms = ", ".join(each.name for each in called), {each.form() for each in called}
     stated = forms.pop() if len(forms) == 1 else "mixed"
     roles = called[0].roles() if len(called) == 1 else []
-    answer({"ready": {"function": name, "form": stated, "roles": roles, "truths": sorted({name for each in called for name in each.truths()}), "packages": packages, "unstated_packages": unstated, "files": files, "working_files": working}})
+    truths = sorted({name for each in called for name in each.truths()})
+    waits = len(called) == 1 and called[0].waits()
+    answer({"ready": {"function": name, "form": stated, "roles": roles, "truths": truths, "packages": packages, "unstated_packages": unstated, "files": files, "data": data, "waits": waits}})
     for line in requests:
         items = json.loads(line)
-        if len(called) == 1 and called[0].kind not in ("trl", "verl-batch"):
+        if len(called) == 1:
             called[0].start(items)
         for part in [items] if stated in ("verl-batch", "trl", "mixed") else [[item] for item in items]:
             for item, *values in zip(part, *(results(called, part) or [[]])):

@@ -63,13 +63,20 @@ fn which_parameter_is_the_response_is_clear_by_its_name_or_refused() {
         assert_eq!(of(response, truth).unwrap(), 12.0, "{response}, {truth}");
         assert_eq!(of(truth, response).unwrap(), 7.0, "{truth}, {response}");
     }
-    for [first, second] in
-        [["answer", "gt"], ["solution", "b"], ["student_answer", "answer"], ["a", "b"]]
-    {
+    for [first, second] in [
+        ["answer", "gt"],
+        ["solution", "b"],
+        ["student_answer", "answer"],
+        ["a", "b"],
+        ["input", "target"],
+    ] {
         assert_eq!(of(first, second).unwrap(), 12.0, "{first}, {second}");
     }
-    for [first, second] in
-        [["gt", "answer"], ["truth", "text"], ["question", "response"], ["answer", "b"]]
+    for (first, second) in
+        "gt answer, truth text, question response, answer b, question answer, prompt solution, user_query gt, task b, \
+         input answer, entry solution, solution problem, text input"
+            .split(", ")
+            .map(|names| names.split_once(' ').unwrap())
     {
         let error = of(first, second).unwrap_err().to_string();
         assert!(
@@ -153,7 +160,7 @@ fn the_reward_of_several_functions_is_their_weighted_sum() {
 #[test]
 fn what_one_of_several_functions_does_wrong_is_told_with_its_name() {
     for (body, expected) in [
-        ("[1.0]", "raised second: ValueError: returned 1 rewards for 2 responses"),
+        ("[1.0]", "failed: second: returned 1 rewards for 2 responses"),
         ("1 / 0", "raised second: ZeroDivisionError: division by zero (line 2)"),
         ("[float('nan'), 1]", "returned nan from second, expected"),
         ("['a', 1]", "returned str from second, expected"),

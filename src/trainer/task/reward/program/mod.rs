@@ -31,7 +31,6 @@ pub struct Asked {
     /// TRL's further columns beside `extra_info`.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub columns: Map<String, Value>,
-    /// The response's tokens, where they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_ids: Option<Vec<u32>>,
 }
@@ -83,7 +82,8 @@ pub enum Ungraded {
     #[error("the program raised {0}")]
     Raised(String),
     #[error(
-        "the program took longer than {seconds} s for {responses} responses and was stopped{seen}"
+        "the program took longer than {seconds} s for {} and was stopped{seen}",
+        if *responses == 1 { "a response".to_string() } else { format!("{responses} responses") }
     )]
     TookTooLong { seconds: f64, responses: usize, seen: String },
     #[error("the program ended its process: {0}")]
@@ -120,7 +120,7 @@ pub enum Ungraded {
     Disagrees { field: &'static str, first: String, second: String },
     #[error(
         "the program loaded {0} while it graded, which is not among the recorded files, so that a change of it would \
-         not be noticed; import it at the top of the program's file"
+         not be noticed: load it at the top of the program's file, or list it in `files` where it lies in that folder"
     )]
     Unrecorded(String),
     #[error(
@@ -137,7 +137,6 @@ const MOST_RESTARTS: usize = 3;
 /// Responses that a worker is sent at once.
 const CHUNK: usize = 64;
 
-/// Workers that wait for responses.
 #[derive(Debug)]
 pub struct Graders {
     program: RewardProgram,
@@ -146,6 +145,17 @@ pub struct Graders {
     /// Further numbers that are not recorded as they are, and why: told once.
     odd: Mutex<BTreeMap<String, OddNumber>>,
     named: Mutex<BTreeMap<String, String>>,
+}
+
+/// The path of a recorded file: `above-2/…` lies two folders above the program's.
+pub fn placed(folder: &Path, name: &str) -> PathBuf {
+    let above = name.strip_prefix("above-").and_then(|rest| rest.split_once('/'));
+    match above.and_then(|(levels, rest)| Some((levels.parse::<u8>().ok()?, rest))) {
+        Some((levels, rest)) => {
+            (0..levels).fold(folder.to_path_buf(), |it, _| it.join("..")).join(rest)
+        }
+        None => folder.join(name),
+    }
 }
 
 pub const DISAGREEING: &str = "reward/disagreeing_share";
@@ -226,7 +236,6 @@ impl Graders {
         graded.into_iter().flatten().collect()
     }
 
-    /// A sentence for each further number of the responses so far that is odd.
     pub fn odd_numbers(&self) -> Vec<String> {
         let odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(name, what): (&String, &OddNumber)| {
@@ -293,7 +302,7 @@ impl Graders {
 
     fn part(&self, part: &[Asked], chunk: usize) -> Vec<Result<Grade, Ungraded>> {
         let mut worker = self.idle().pop();
-        let mut restarts = 0;
+        let (mut restarts, mut alone) = (0, 0);
         let mut graded = Vec::with_capacity(part.len());
         while graded.len() < part.len() {
             let rest = &part[graded.len()..];
@@ -312,14 +321,17 @@ impl Graders {
                     break;
                 }
             };
+            let chunk = if graded.len() < alone { 1 } else { chunk };
             let chunk = &rest[..chunk.min(rest.len())];
             let of_batch = graded.len() + chunk.len();
             let (values, lost) = running.ask(chunk);
             graded.extend(values.into_iter().map(|value| self.graded(value?)));
             match lost {
                 None => worker = Some(running).filter(|worker| !worker.has_ended()),
+                // Any of those that wait may have ended it.
+                Some(_) if self.ready.waits && chunk.len() > 1 => alone = of_batch,
                 Some(lost) => {
-                    restarts += 1;
+                    (restarts, alone) = (restarts + 1, 0);
                     let is_never =
                         !running.has_answered() && matches!(lost, Ungraded::TookTooLong { .. });
                     let end = if self.ready.takes_batches() || is_never {
@@ -390,7 +402,6 @@ fn is_not_finite(value: &Returned) -> bool {
     matches!(value, Returned::Other(what) if ["nan", "inf", "-inf", "null"].contains(&what.as_str()))
 }
 
-/// A number or another value as text, as somebody reads it.
 fn prediction(value: Returned) -> Option<String> {
     match value {
         Returned::Other(what) if ["None", "null"].contains(&what.as_str()) => None,

@@ -164,7 +164,7 @@ fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
         )
     };
     for (what, expected) in [
-        ("time.sleep(60)", "took longer than 2 s for 1 responses"),
+        ("time.sleep(60)", "took longer than 2 s for a response and was stopped"),
         ("os._exit(3)", "ended its process: exit status 3"),
         (
             "sys.stderr.write('out of luck\\n'); os.kill(os.getpid(), signal.SIGSEGV)",
@@ -207,11 +207,16 @@ fn a_function_of_a_batch_returns_one_reward_for_each_response() {
         );
     }
     let state = "def reward(completions, **kwargs):\n return [kwargs['trainer_state'].global_step]";
-    assert!(grades(state, &["a"])[0].contains("there is no trainer of TRL here"));
+    assert!(grades(state, &["a"])[0].contains("failed: it reads trainer_state"));
+    let tokens = "def reward(completions, completion_ids): return [1.0] * len(completions)";
+    assert!(grades(tokens, &["a"])[0].contains("failed: it reads completion_ids, and the tokens"));
+    let may_lack = tokens.replace("completion_ids)", "completion_ids=None)");
+    assert_eq!(grades(&may_lack, &["a"]), ["1 true"]);
     let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
     assert!(grades(raises, &["a", "b"])[1].contains("raised KeyError"));
     for value in ["1.0", "{'score': [1]}", "'11'", "None"] {
         let one = grades(&format!("def reward(completions):\n return {value}"), &["a", "b"]);
+        assert!(one[1].contains("the program failed: it returned"), "{one:?}");
         assert!(one[1].contains("expected a list, one number for each response"), "{one:?}");
     }
 }
@@ -324,6 +329,11 @@ fn a_function_of_trl_gets_every_column_of_the_row_beside_extra_info() {
     let asked = [Asked::new("q".into(), "a".into(), "7".into(), columns)];
     let graders = graders(folder.path(), text).unwrap();
     assert_eq!(shown(graders.grade(&asked)), ["3 true"]);
+    let text = "def reward(completions, solution): return [float(s is not None) for s in solution]";
+    let solved = json!({"extra_info": {}, "solution": "S"}).as_object().unwrap().clone();
+    let rows = [solved, Map::new()].map(|row| Asked::new("q".into(), "a".into(), "7".into(), row));
+    let mixed = shown(self::graders(folder.path(), text).unwrap().grade(&rows)).remove(0);
+    assert!(mixed.contains("it takes solution, which 1 of these 2 responses have"), "{mixed}");
     // As a run writes it for `data grade`.
     let line = serde_json::to_string(&asked[0]).unwrap();
     let line: crate::task::responses::ResponseLine = serde_json::from_str(&line).unwrap();
@@ -429,6 +439,68 @@ fn what_is_imported_while_grading_is_among_the_recorded_files() {
 }
 
 #[test]
+fn every_source_that_is_executed_is_recorded_wherever_it_lies_and_however_it_was_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("rewards");
+    let write = |name: &str, text: &str| {
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    write("utils/parent.py", "import beside\nvalue = 1\n");
+    write("utils/beside.py", "");
+    write("utils/late.py", "");
+    write("rewards/by_path.py", "value = 1\n");
+    write("rewards/read.py", "three = 1\n");
+    write("rewards/weight.json", "1");
+    let text = "import importlib.util, os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(here, '..', 'utils'))
+import parent
+def load(path):
+ specification = importlib.util.spec_from_file_location('other', path)
+ module = importlib.util.module_from_spec(specification)
+ specification.loader.exec_module(module)
+ return module.value
+two = load(os.path.join(here, 'by_path.py'))
+exec(open(os.path.join(here, 'read.py')).read())
+weight = float(open(os.path.join(here, 'weight.json')).read())
+def grade(response, answer):
+ if response == 'load': exec(open(os.path.join(here, '../utils/late.py')).read())
+ return parent.value * two * three * weight
+";
+    let recorded = [
+        "above-1/utils/beside.py",
+        "above-1/utils/parent.py",
+        "by_path.py",
+        "read.py",
+        "reward.py",
+    ];
+    for _is_cached in [false, true] {
+        let graders = graders(&own, text).unwrap();
+        assert_eq!(graders.ready().files, recorded);
+        assert_eq!(graders.ready().data, ["weight.json"]);
+        for name in &graders.ready().files {
+            assert!(placed(&own, name).is_file(), "{name}");
+        }
+        assert_eq!(shown(graders.grade(&asked(&["7"]))), ["1 true"]);
+        let late = shown(graders.grade(&asked(&["load"]))).remove(0);
+        assert!(
+            late.contains("the program loaded above-1/utils/late.py while it graded"),
+            "{late}"
+        );
+        assert!(late.contains("or list it in `files` where it lies in that folder"), "{late}");
+    }
+    // What is listed is known; what the program writes itself, as code of a response, is no part of it.
+    let text = "import importlib, os, runpy, tempfile\ndef grade(response, answer):\n importlib.import_module('by' + '_path')\n with tempfile.TemporaryDirectory() as folder:\n  path = os.path.join(folder, 'solution.py')\n  open(path, 'w').write('x = 1')\n  return runpy.run_path(path)['x']\n";
+    let file = own.join("listed.py");
+    files::write_atomic(&file, text.as_bytes()).unwrap();
+    let listed = vec!["by_path.py".to_string(), "weight.json".to_string()];
+    let program = RewardProgram { files: listed, ..RewardProgram::of_python(file, None) };
+    let graders = Graders::start(program).unwrap();
+    assert_eq!(shown(graders.grade(&asked(&["7", "8"]))), ["1 true"; 2]);
+    assert_eq!(graders.ready().files, ["listed.py", "by_path.py", "weight.json"]);
+}
+
+#[test]
 fn a_function_whose_parameters_are_given_by_name_alone_is_called_so() {
     for text in [
         "def grade(*, response, answer): return response == answer",
@@ -470,7 +542,7 @@ fn a_command_answers_a_line_of_json_for_each_response() {
         ("1e999", "its answer \"1e999\" is no line of JSON"),
         ("well done", "its answer \"well done\" is no line of JSON"),
         ("end", "exit status 3"),
-        ("sleep", "took longer than 2 s"),
+        ("sleep", "took longer than 2 s for a response and was stopped"),
     ] {
         let graded = shown(graders.grade(&asked(&["1", response, "1"])));
         assert!(graded[1].contains(expected), "{response}: {graded:?}");
@@ -491,6 +563,10 @@ fn a_command_answers_a_line_of_json_for_each_response() {
     let command = vec!["cat".to_string()];
     let of_bytes = RewardProgram::of_python(compiled, None);
     assert!(Graders::start(RewardProgram { kind, command, ..of_bytes }).is_ok());
+    let command = vec!["sh".to_string(), "-c".into(), "while read -r _; do :; done".into()];
+    let program = RewardProgram { kind, seconds: -59.0, command, ..python.clone() };
+    let silent = shown(Graders::start(program).unwrap().grade(&asked(&["1"]))).remove(0);
+    assert!(silent.contains("which it must flush (flush=True in Python,"), "{silent}");
     // Not executable, and no command.
     let error = Graders::start(RewardProgram { kind, ..python }).unwrap_err().to_string();
     assert!(error.contains("cannot start") && error.contains("(chmod +x)"), "{error}");
@@ -588,7 +664,7 @@ fn a_command_has_time_to_start_and_to_end_and_does_not_outlive_its_caller() {
     assert_eq!(files::read_text(&at("end")).unwrap(), "ended");
     let mut command = Command::new("sleep");
     let mut child = command.arg("60").process_group(0).spawn().unwrap();
-    let mut watch = worker::watch(&child).unwrap();
+    let mut watch = worker::watch(&child, "none").unwrap();
     drop(watch.stdin.take());
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     watch.wait().unwrap();
@@ -607,6 +683,33 @@ fn asynchronous_functions_wait_side_by_side_and_what_they_print_is_kept() {
         graders.stderr().iter().any(|text| text.ends_with("asked"))
     };
     assert!((0..500).any(|it| has_said(&it)));
+}
+
+#[test]
+fn of_asynchronous_responses_the_one_that_ends_or_stops_the_process_is_named() {
+    let of = |what: &str, responses: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "import asyncio, os, time\nasync def compute_score(solution_str, ground_truth):\n if solution_str == 'bad':\n  {what}\n return 1.0"
+        );
+        let graders = graders(folder.path(), &text).unwrap();
+        shown(graders.part(&asked(responses), CHUNK))
+    };
+    let mut responses = ["good"; 12];
+    responses[7] = "bad";
+    for (what, expected) in [
+        ("os._exit(3)", "ended its process: exit status 3"),
+        ("raise SystemExit(4)", "ended its process: exit status"),
+        ("time.sleep(60)", "took longer than 2 s for a response"),
+        ("await asyncio.sleep(60)", "took longer than 2 s for a response"),
+    ] {
+        let mut graded = of(what, &responses);
+        assert!(graded.remove(7).contains(expected), "{what}");
+        assert_eq!(graded, ["1 true"; 11], "{what}");
+    }
+    for what in ["time.sleep(0.9)", "await asyncio.sleep(0); time.sleep(0.9)"] {
+        assert_eq!(of(what, &["bad"; 3]), ["1 true"; 3], "{what}");
+    }
 }
 
 /// A package of that name in place of the real one, and the interpreter that finds it.

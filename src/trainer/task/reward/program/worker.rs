@@ -1,10 +1,11 @@
 //! One process that grades. It ends with this one, and is started again after it was lost.
 
-use crate::base::{files::foreign, python, visible};
+use crate::base::files::{self, foreign};
+use crate::base::{python, visible};
 use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
 use crate::task::reward::program::{Asked, Ungraded};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +28,14 @@ const LOAD_SECONDS: u64 = 180;
 
 const FIRST_SECONDS: f64 = 60.0;
 
-const KILL_WITH_CALLER: &str = "read -r _; sleep 1; kill -9 -\"$1\"";
+const KILL_WITH_CALLER: &str = "read -r _; sleep 1
+for each in $(grep -lF -e \"$2\" /proc/[0-9]*/environ 2>/dev/null); do
+each=${each%/environ}; kill -9 \"${each#/proc/}\"; done; kill -9 -\"$1\"";
+
+const MARK: &str = "DAPO_WORKER";
+
+const NO_ANSWER: &str = "; it gets the next request only after its answer, which it must flush (flush=True in Python, \
+     `$| = 1` in Perl, `mawk -W interactive`, `jq --unbuffered`)";
 
 /// An answer is a number, or a dictionary of some.
 const MOST_ANSWER_BYTES: usize = 1 << 20;
@@ -50,11 +59,12 @@ pub struct Ready {
     /// Installed packages that its files import and that nobody asked for.
     #[serde(default)]
     pub unstated_packages: Vec<String>,
-    /// The program's file and what it imports from its folder, also while it grades, relative to it.
+    /// The program's file and the user's files that it executes, also while it grades, named as [`placed`] reads it.
     pub files: Vec<String>,
-    /// What it imports from the working folder, relative to that.
     #[serde(default)]
-    pub working_files: Vec<String>,
+    pub data: Vec<String>,
+    #[serde(default)]
+    pub waits: bool,
 }
 
 impl Ready {
@@ -128,6 +138,8 @@ pub enum Returned {
 enum Answer {
     Ready(Ready),
     Failed(String),
+    Refused(String),
+    Running(()),
     /// A file that was loaded while it graded and is not among [`Ready::files`].
     Unrecorded(String),
     Length(usize),
@@ -140,6 +152,7 @@ pub struct Worker {
     child: Child,
     form: CallForm,
     watch: Option<Child>,
+    mark: String,
     /// To the thread that writes: a process that does not read its input would hold this one up.
     requests: Option<Sender<Vec<u8>>>,
     answers: Receiver<Vec<u8>>,
@@ -163,7 +176,8 @@ impl Worker {
         let own = (program.kind == ProgramKind::MathVerify).then_some(MATH_VERIFY);
         let line = command_line(program, &path);
         let mut command = python::command(&line[0]);
-        command.args(&line[1..]).env("PYTHONHASHSEED", "0").process_group(0);
+        let mark = mark();
+        command.args(&line[1..]).env("PYTHONHASHSEED", "0").env(MARK, &mark).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| {
             failed(format!("cannot start {}: {error}{}", line[0], advice(program)))
@@ -177,13 +191,14 @@ impl Worker {
         std::thread::spawn(move || keep_last(stderr, &kept));
         let part_of_line = Arc::new(Mutex::new(Vec::new()));
         let form = if is_python { CallForm::Plain } else { CallForm::Lines };
-        let watch = watch(&child);
+        let watch = watch(&child, &mark);
         // Its own limit is of the processor: on a busy machine that takes longer.
         let seconds = if own.is_some() { 10.0 * program.seconds } else { program.seconds };
         let mut worker = Self {
             child,
             form,
             watch,
+            mark,
             requests: Some(writer(stdin)),
             answers: lines(stdout, part_of_line.clone()),
             part_of_line,
@@ -209,6 +224,7 @@ impl Worker {
             "weights": program.weights,
             "kwargs": program.kwargs,
             "packages": program.packages,
+            "files": program.files,
             "memory_bytes": program.memory_gib << 30,
             "caller": std::process::id(),
         });
@@ -221,7 +237,7 @@ impl Worker {
                 ready.files.extend(stated);
                 Ok((worker, ready))
             }
-            Ok(Answer::Failed(reason)) => Err(failed(reason)),
+            Ok(Answer::Failed(reason) | Answer::Refused(reason)) => Err(failed(reason)),
             Ok(_) => Err(failed("it answered before it was asked".to_string())),
             Err(Lost::TimedOut(seen)) => {
                 Err(failed(format!("it took longer than {LOAD_SECONDS} s to load{seen}")))
@@ -313,6 +329,9 @@ impl Worker {
             longest = longest.max(sent.elapsed());
             match answer {
                 Ok(Answer::Value(value)) => values.push(Ok(value)),
+                Ok(Answer::Running(())) => {}
+                Ok(Answer::Refused(reason)) if is_batch => return none(Ungraded::Broke(reason)),
+                Ok(Answer::Refused(reason)) => values.push(Err(Ungraded::Broke(reason))),
                 Ok(Answer::Failed(reason)) if is_batch => return none(Ungraded::Raised(reason)),
                 Ok(Answer::Failed(reason)) => values.push(Err(Ungraded::Raised(reason))),
                 Ok(Answer::Unrecorded(file)) if is_batch => {
@@ -326,7 +345,10 @@ impl Worker {
                 Ok(Answer::Ready(_)) => {
                     return (values, Some(Ungraded::Broke("it started again".into())));
                 }
-                Err(Lost::TimedOut(seen)) => {
+                Err(Lost::TimedOut(mut seen)) => {
+                    if is_command && !self.has_answered && !seen.contains("without a line end") {
+                        seen += NO_ANSWER;
+                    }
                     return (values, Some(Ungraded::TookTooLong { seconds, responses, seen }));
                 }
                 Err(Lost::OtherId(answered)) => {
@@ -437,11 +459,16 @@ fn advice(program: &RewardProgram) -> &'static str {
     }
 }
 
-pub fn watch(child: &Child) -> Option<Child> {
+fn mark() -> String {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}.", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed))
+}
+
+pub fn watch(child: &Child, mark: &str) -> Option<Child> {
     let group = child.id().to_string();
     let mut command = Command::new("sh");
     command
-        .args(["-c", KILL_WITH_CALLER, "sh", &group])
+        .args(["-c", KILL_WITH_CALLER, "sh", &group, &format!("{MARK}={mark}")])
         .process_group(i32::try_from(child.id()).ok()?);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().ok()
@@ -458,10 +485,54 @@ fn without_verdict() -> Returned {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // What it forked is in its group. All of it may have ended.
+        // What it forked is in its group, or in a session of its own. All of it may have ended.
+        let mut apart = self.started();
         let _gone = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        for _round in 0..3 {
+            for process in apart {
+                let _gone = kill_process(process, Signal::KILL);
+            }
+            apart = self.started();
+            if apart.is_empty() {
+                break;
+            }
+        }
         let _status = self.child.wait();
         let _watch = self.watch.as_mut().map(Child::wait);
+    }
+}
+
+impl Worker {
+    /// Processes below it, and those with its mark, also where what started them has ended.
+    fn started(&mut self) -> Vec<Pid> {
+        let own = Pid::from_child(&self.child);
+        // The number of one that was waited for may be another's.
+        let mut found: Vec<Pid> = Vec::from_iter((!self.is_gone()).then_some(own));
+        let mark = format!("{MARK}={}", self.mark);
+        let mut parents = Vec::new();
+        for name in files::list(Path::new("/proc")).unwrap_or_default() {
+            let Some(process) = name.parse().ok().and_then(Pid::from_raw) else { continue };
+            let text = |part: &str| {
+                files::kernel_text(&Path::new("/proc").join(&name).join(part)).unwrap_or_default()
+            };
+            if process != own && text("environ").split('\0').any(|entry| entry == mark) {
+                found.push(process);
+            }
+            let status = text("status");
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+            let parent = parent.and_then(|number| number.trim().parse().ok());
+            parents.extend(parent.and_then(Pid::from_raw).map(|parent| (process, parent)));
+        }
+        let mut next = 0;
+        while let Some(&above) = found.get(next) {
+            let is_new = |process: &Pid| !found.contains(process);
+            let below = parents.iter().filter(|(it, parent)| *parent == above && is_new(it));
+            let below: Vec<Pid> = below.map(|(process, _)| *process).collect();
+            found.extend(below);
+            next += 1;
+        }
+        found.retain(|process| *process != own);
+        found
     }
 }
 
@@ -559,20 +630,27 @@ fn keep_last(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::files;
 
     #[test]
-    fn what_a_function_started_does_not_outlive_the_caller() {
+    fn what_a_function_started_does_not_outlive_the_caller_or_its_worker() {
+        // As the system does for a process that was killed.
+        has_ended_after(|mut worker| {
+            worker.close();
+            drop(worker.watch.as_mut().unwrap().stdin.take());
+            Some(worker)
+        });
+        has_ended_after(|_dropped| None);
+    }
+
+    fn has_ended_after(end: impl Fn(Worker) -> Option<Worker>) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("reward.py");
-        let text = "import subprocess\nown = subprocess.Popen(['sleep', '60'])\ndef grade(response, answer): return own.pid\n";
+        let text = "import subprocess\nown = subprocess.Popen(['sleep', '60'], start_new_session=True)\ndef grade(response, answer): return own.pid\n";
         files::write_atomic(&file, text.as_bytes()).unwrap();
         let (mut worker, _) = Worker::start(&RewardProgram::of_python(file, None)).unwrap();
         let (values, _) = worker.ask(&[Asked::default()]);
         let Ok(Returned::Number(started)) = values[0] else { panic!("{values:?}") };
-        // As the system does for a process that was killed.
-        worker.close();
-        drop(worker.watch.as_mut().unwrap().stdin.take());
+        let _worker = end(worker);
         let status = format!("/proc/{started}/status");
         let lives = || {
             let status = files::kernel_text(Path::new(&status)).unwrap_or_default();
