@@ -59,7 +59,7 @@ pub struct Ready {
     /// Installed packages that its files import and that nobody asked for.
     #[serde(default)]
     pub unstated_packages: Vec<String>,
-    /// The program's file and the user's files that it executes, also while it grades, named as [`placed`] reads it.
+    /// The program's file and the user's files that it executes, also while it grades, named as `placed` reads it.
     pub files: Vec<String>,
     #[serde(default)]
     pub data: Vec<String>,
