@@ -1,7 +1,7 @@
 //! Whether a program that grades takes ground truths as answers to their own problems.
 
 use crate::algorithm::Problem;
-use crate::task::{Grader, Twice, UngradedBatch, reward};
+use crate::task::{Grader, Tokenizer, Twice, UngradedBatch, reward};
 
 pub struct EarnedTruths {
     pub earned: usize,
@@ -14,6 +14,7 @@ impl EarnedTruths {
     /// `None` where no ground truth is a text. Errors: responses that the program does not grade.
     pub fn of<'a>(
         grader: &Grader,
+        tokenizer: &Tokenizer,
         problems: impl IntoIterator<Item = &'a Problem>,
     ) -> Result<Option<Self>, Box<UngradedBatch>> {
         let all: Vec<&Problem> =
@@ -27,9 +28,16 @@ impl EarnedTruths {
         for [before, after] in forms {
             let stated = |it: &&Problem| format!("{before}{}{after}", it.answer);
             let texts: Vec<String> = all.iter().map(stated).collect();
-            let responses =
-                all.iter().zip(&texts).map(|(problem, text)| (*problem, text.as_str(), None));
-            let (grades, _) = grader.grade(&responses.collect::<Vec<_>>(), Twice::Never)?;
+            let tokens: Vec<Option<Vec<u32>>> =
+                texts.iter().map(|text| tokenizer.encode(text).ok()).collect();
+            let responses = all.iter().zip(texts.iter().zip(&tokens));
+            let responses = responses
+                .map(|(problem, (text, tokens))| (*problem, text.as_str(), tokens.as_deref()));
+            let (grades, _) = match grader.grade(&responses.collect::<Vec<_>>(), Twice::Never) {
+                // A function of tokens, and a form that the vocabulary cannot write.
+                Err(_) if tokens.iter().any(Option::is_none) => continue,
+                graded => graded?,
+            };
             let earned = grades.iter().filter(|grade| grade.is_correct).count();
             if best.as_ref().is_none_or(|best| earned > best.earned) {
                 let first = grades.iter().position(|grade| !grade.is_correct);

@@ -59,7 +59,7 @@ pub fn files(
         let prompt = tuned.as_ref().unwrap_or(&asking);
         let grader = Grader::start(grading, prompt, problems.columns.clone())?;
         let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, set)| set);
-        (EarnedTruths::of(&grader, all)?, grader.unstated_packages().to_vec())
+        (EarnedTruths::of(&grader, &tokenizer, all)?, grader.unstated_packages().to_vec())
     } else {
         (None, Vec::new())
     };

@@ -9,7 +9,7 @@ use crate::task::data::problem_file::Told;
 use crate::task::{EarnedTruths, Grader, prompt, reward};
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::{Disk, PlanMemory, RunPlan, TrainingError, TrialProbe, trainer};
+use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, trainer};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -136,14 +136,13 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
 }
 
 /// Of a base policy that answers nothing right, as a program grades it.
-pub fn unearned(plan: &RunPlan, inputs: &Inputs) -> Result<Option<Warning>, TrainingError> {
+pub fn unearned(plan: &RunPlan, inputs: &Inputs) -> Option<Warning> {
     const MOST: usize = 16;
     let is_right = plan.probe.as_ref().is_none_or(|probe| probe.accuracy > 0.0);
-    let Some(program) = inputs.grader.program().filter(|_| !is_right) else { return Ok(None) };
+    let program = inputs.grader.program().filter(|_| !is_right)?;
     let problems = inputs.data.train.iter().take(MOST);
-    let earned =
-        EarnedTruths::of(&inputs.grader, problems).map_err(TrainingError::UngradedProbe)?;
-    Ok(earned.filter(|it| it.earned == 0).map(|it| {
+    let earned = EarnedTruths::of(&inputs.grader, &inputs.tokenizer, problems).ok().flatten();
+    earned.filter(|it| it.earned == 0).map(|it| {
         let message = format!(
             "{} grades none of {} ground truths, each as the answer to its own problem, as correct; a number of the \
              file (612, not \"612\") reaches a function as a number; `dapo data grade` tries it on responses",
@@ -151,7 +150,7 @@ pub fn unearned(plan: &RunPlan, inputs: &Inputs) -> Result<Option<Warning>, Trai
             it.all
         );
         warning((Name::AnswerUnreadable, message))
-    }))
+    })
 }
 
 fn unstated_packages(grader: &Grader) -> Option<String> {
