@@ -66,3 +66,45 @@ impl std::fmt::Display for EarnedTruths {
         first_missed.iter().try_for_each(|id| write!(f, "; the first that is not is {id}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use crate::experiment::{Grading, PromptSettings, PromptTemplate, RewardProgram};
+    use crate::task::data::Columns;
+    use crate::task::data::embedded::characters::write_tokenizer;
+
+    #[test]
+    fn rewards_of_tokens_get_them_in_each_form_that_the_vocabulary_can_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("reward.py");
+        write_tokenizer(folder.path(), "0123456789: Answer").unwrap();
+        files::write_atomic(&folder.path().join("config.json"), br#"{"eos_token_id": 1}"#).unwrap();
+        let tokenizer = Tokenizer::load(folder.path()).unwrap();
+        let problem = |answer: &str| Problem {
+            id: format!("dev/{answer}"),
+            question: "q".into(),
+            answer: answer.into(),
+        };
+        let problems = [problem("7"), problem("12")];
+        let of_tokens = "def reward(prompts, completions, completion_ids, answer, **columns):\n";
+        let of_text = "def grade(response, answer):\n";
+        for (signature, grades, expected) in [
+            (of_tokens, "[float(len(ids) == 9) for ids in completion_ids]", Some((1, "Answer: "))),
+            (of_tokens, "[float(len(ids) < 3) for ids in completion_ids]", Some((2, ""))),
+            // Of text alone, a form without tokens is tried too.
+            (of_text, "response == '\\\\boxed{' + answer + '}'", Some((2, "\\boxed{"))),
+            (of_tokens, "[1 / 0]", None),
+        ] {
+            let text = format!("{signature} return {grades}\n");
+            files::write_atomic(&file, text.as_bytes()).unwrap();
+            let program = Grading::Program(Box::new(RewardProgram::of_python(file.clone(), None)));
+            let settings = PromptSettings::of(PromptTemplate::Question);
+            let grader = Grader::start(&program, &settings, Columns::new()).unwrap();
+            let earned = EarnedTruths::of(&grader, &tokenizer, &problems);
+            let found = earned.ok().flatten().map(|earned| (earned.earned, earned.form[0]));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}
