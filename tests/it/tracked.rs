@@ -155,9 +155,9 @@ fn what_was_done_to_the_rows_of_a_file_is_told() {
     write("nulls-s3.jsonl", &(1..=40).map(line).collect::<String>());
     // What looks like a number in a text is none of JSON.
     let line = r#"{"step": 1, "acc":NaN, "note": "he said \"loss: NaN\", -Infinity"}"#;
-    let quoted: Value = serde_json::from_str(&tracked::quoted_not_finite(line)).unwrap();
+    let quoted: Value = serde_json::from_str(&tracked::json::quoted_not_finite(line)).unwrap();
     assert_eq!(quoted["acc"], "NaN");
-    assert!(tracked::number(&quoted["acc"]).unwrap().is_nan());
+    assert!(tracked::json::number(&quoted["acc"]).unwrap().is_nan());
     assert_eq!(quoted["note"], "he said \"loss: NaN\", -Infinity");
     let sides = "texts-s1.csv copy-s2.csv nulls-s3.jsonl --against down-s1.csv short-s2.csv";
     let (text, _) =

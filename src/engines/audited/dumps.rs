@@ -5,7 +5,7 @@ use crate::engines::EngineError;
 use crate::engines::audited::stated::{StatedKey, StatedSettings};
 use crate::experiment::Engine;
 use crate::records::tables::problem_rows::{self, WantedKeys};
-use crate::records::tracked;
+use crate::records::tracked::json;
 use crate::task::TaskError;
 use crate::task::reward::program::Asked;
 use serde_json::{Map, Value};
@@ -145,7 +145,7 @@ pub fn lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> {
     let ends = std::str::from_utf8(&bytes).err().filter(|it| it.error_len().is_none());
     bytes.truncate(ends.map_or(bytes.len(), |it| it.valid_up_to()));
     let Ok(text) = String::from_utf8(bytes) else { return Err(refused.into()) };
-    let (rows, is_cut) = tracked::whole_lines(path, &tracked::quoted_not_finite(&text))?;
+    let (rows, is_cut) = json::whole_lines(path, &json::quoted_not_finite(&text))?;
     Ok((rows, is_cut.then(|| cut_off(path))))
 }
 
@@ -256,7 +256,7 @@ pub fn response(
     let response = of(row, ["output", "completion"]).ok_or("a text in `output` or `completion`")?;
     let step = row.get("step").and_then(Value::as_u64).ok_or("a whole number in `step`")?;
     let advantage = row.get("advantage").and_then(Value::as_f64);
-    let score = row.get("score").filter(|_| advantage.is_none()).map(tracked::number);
+    let score = row.get("score").filter(|_| advantage.is_none()).map(json::number);
     let reward = functions.and_then(|functions| score.unwrap_or_else(|| summed(row, functions)));
     if reward.is_none() && functions.is_some_and(<[_]>::is_empty) {
         return Err("a number in `score` or in the column of a reward function");
@@ -290,7 +290,7 @@ fn summed(row: &Row, functions: &[(&str, f64)]) -> Option<f64> {
 }
 
 fn number(row: &Row, name: &str) -> Option<f64> {
-    row.get(name).and_then(tracked::number)
+    row.get(name).and_then(json::number)
 }
 
 pub fn text(value: &Value) -> Option<String> {

@@ -49,7 +49,7 @@ fn identity(run: &TrackedRun) -> Result<(String, String), StudyError> {
 }
 
 pub fn arm(table: &str, name: &str) -> Result<TrackedSide, StudyError> {
-    named(table, name, tracked::read_table(Path::new(table))?)
+    named(table, name, tracked::table::read(Path::new(table))?)
 }
 
 fn named(file: &str, part: &str, runs: Vec<TrackedRun>) -> Result<TrackedSide, StudyError> {

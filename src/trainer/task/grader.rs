@@ -6,7 +6,8 @@ use crate::experiment::{Grading, ProgramKind, PromptSettings, RewardProgram, Ver
 use crate::task::TaskError;
 use crate::task::data::{Columns, schema};
 use crate::task::prompt;
-use crate::task::reward::program::worker::{MATH_VERIFY, Ready};
+use crate::task::reward::program::answer::Ready;
+use crate::task::reward::program::worker::MATH_VERIFY;
 use crate::task::reward::program::{
     Asked, DISAGREEING, Graders, Ungraded, are_lost_together, metric, placed,
 };

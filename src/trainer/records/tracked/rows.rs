@@ -2,7 +2,9 @@
 
 use crate::base::visible;
 use crate::records::tables::{TableError, csv_rows};
-use crate::records::tracked::{CLOCKS, SECONDS, STEPS, TIMES, TrackedRun, WANDB_EXPORT};
+use crate::records::tracked::csv::WANDB_EXPORT;
+use crate::records::tracked::steps::STEPS;
+use crate::records::tracked::{CLOCKS, SECONDS, TIMES, TrackedRun};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

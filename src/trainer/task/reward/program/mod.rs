@@ -3,6 +3,9 @@
 //! line of JSON for each response ([`Asked`]) and answers with one: a number, a truth value, a dictionary with `score`
 //! (and `acc`, `pred`, further numbers), or one with `error`.
 
+pub mod answer;
+mod descendants;
+mod pipes;
 pub mod worker;
 
 use crate::base::files::{self, FileError, FileKind, foreign};
@@ -10,7 +13,8 @@ use crate::base::{visible, workers};
 use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
 use crate::task::reward::Grade;
-use crate::task::reward::program::worker::{Ready, Returned, Worker};
+use crate::task::reward::program::answer::{Ready, Returned};
+use crate::task::reward::program::worker::Worker;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

@@ -664,7 +664,7 @@ fn a_command_has_time_to_start_and_to_end_and_does_not_outlive_its_caller() {
     assert_eq!(files::read_text(&at("end")).unwrap(), "ended");
     let mut command = Command::new("sleep");
     let mut child = command.arg("60").process_group(0).spawn().unwrap();
-    let mut watch = worker::watch(&child, "none").unwrap();
+    let mut watch = descendants::watch(&child, "none").unwrap();
     drop(watch.stdin.take());
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     watch.wait().unwrap();

@@ -1,20 +1,19 @@
 //! One process that grades. It ends with this one, and is started again after it was lost.
 
-use crate::base::files::{self, foreign};
 use crate::base::{python, visible};
 use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
-use crate::task::reward::program::{Asked, Ungraded};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
-use serde::Deserialize;
+use crate::task::reward::program::answer::{
+    Answer, CallForm, Lost, Ready, Returned, of_command, shown,
+};
+use crate::task::reward::program::pipes::{self, MOST_ANSWER_BYTES};
+use crate::task::reward::program::{Asked, Ungraded, descendants};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,124 +27,10 @@ const LOAD_SECONDS: u64 = 180;
 
 const FIRST_SECONDS: f64 = 60.0;
 
-const KILL_WITH_CALLER: &str = "read -r _; sleep 1
-for each in $(grep -lF -e \"$2\" /proc/[0-9]*/environ 2>/dev/null); do
-each=${each%/environ}; kill -9 \"${each#/proc/}\"; done; kill -9 -\"$1\"";
-
-const MARK: &str = "DAPO_WORKER";
-
 const NO_ANSWER: &str = "; it gets the next request only after its answer, which it must flush (flush=True in Python, \
      `$| = 1` in Perl, `mawk -W interactive`, `jq --unbuffered`)";
 
-/// An answer is a number, or a dictionary of some.
-const MOST_ANSWER_BYTES: usize = 1 << 20;
-
-const LAST_BYTES: usize = 2000;
-
 pub const CLOSE: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct Ready {
-    /// Several by commas; empty for a command.
-    pub function: String,
-    form: CallForm,
-    /// Parameters that get the response and the answer, where verl or TRL do not say it.
-    roles: Vec<String>,
-    /// Parameters of functions of TRL that get the ground truth where the rows have no such column.
-    #[serde(default)]
-    pub truths: Vec<String>,
-    /// Versions of Python and of the packages that were asked for.
-    pub packages: BTreeMap<String, String>,
-    /// Installed packages that its files import and that nobody asked for.
-    #[serde(default)]
-    pub unstated_packages: Vec<String>,
-    /// The program's file and the user's files that it executes, also while it grades, named as `placed` reads it.
-    pub files: Vec<String>,
-    #[serde(default)]
-    pub data: Vec<String>,
-    #[serde(default)]
-    pub waits: bool,
-}
-
-impl Ready {
-    /// How the function is called, in words.
-    pub fn form(&self) -> String {
-        if let [response, truth] = &self.roles[..] {
-            return format!("with a response as `{response}` and an answer as `{truth}`");
-        }
-        match &self.truths[..] {
-            [] => self.form.to_string(),
-            truths => format!("{}, {}", self.form, Self::told(truths)),
-        }
-    }
-
-    pub fn told(truths: &[String]) -> String {
-        format!("with the ground truth as `{}` where rows have no such column", truths.join("`, `"))
-    }
-
-    pub fn takes_batches(&self) -> bool {
-        self.form.takes_batches()
-    }
-
-    pub fn is_of_trl(&self) -> bool {
-        matches!(self.form, CallForm::Trl | CallForm::Mixed)
-    }
-
-    /// `False` is the number 0.
-    pub fn counts_flags(&self) -> bool {
-        matches!(self.form, CallForm::Trl | CallForm::Verl | CallForm::VerlBatch)
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, thiserror::Error)]
-#[serde(rename_all = "kebab-case")]
-enum CallForm {
-    #[error("as verl calls it")]
-    Verl,
-    #[error("as verl's batch reward manager calls it")]
-    VerlBatch,
-    #[error("as TRL calls it")]
-    Trl,
-    #[error("with a response and an answer")]
-    Plain,
-    /// Functions of several forms.
-    #[error("each in its own form")]
-    Mixed,
-    #[default]
-    #[error("a command that answers lines")]
-    Lines,
-}
-
-impl CallForm {
-    fn takes_batches(self) -> bool {
-        matches!(self, Self::Trl | Self::VerlBatch | Self::Mixed)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Returned {
-    Flag(bool),
-    Number(f64),
-    Text(String),
-    Fields(BTreeMap<String, Returned>),
-    /// A type or a value that is no reward.
-    Other(String),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Answer {
-    Ready(Ready),
-    Failed(String),
-    Refused(String),
-    Running(()),
-    /// A file that was loaded while it graded and is not among [`Ready::files`].
-    Unrecorded(String),
-    Length(usize),
-    #[serde(untagged)]
-    Value(Returned),
-}
 
 #[derive(Debug)]
 pub struct Worker {
@@ -176,8 +61,12 @@ impl Worker {
         let own = (program.kind == ProgramKind::MathVerify).then_some(MATH_VERIFY);
         let line = command_line(program, &path);
         let mut command = python::command(&line[0]);
-        let mark = mark();
-        command.args(&line[1..]).env("PYTHONHASHSEED", "0").env(MARK, &mark).process_group(0);
+        let mark = descendants::mark();
+        command
+            .args(&line[1..])
+            .env("PYTHONHASHSEED", "0")
+            .env(descendants::MARK, &mark)
+            .process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| {
             failed(format!("cannot start {}: {error}{}", line[0], advice(program)))
@@ -188,10 +77,10 @@ impl Worker {
         };
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = errors.clone();
-        std::thread::spawn(move || keep_last(stderr, &kept));
+        std::thread::spawn(move || pipes::keep_last(stderr, &kept));
         let part_of_line = Arc::new(Mutex::new(Vec::new()));
         let form = if is_python { CallForm::Plain } else { CallForm::Lines };
-        let watch = watch(&child, &mark);
+        let watch = descendants::watch(&child, &mark);
         // Its own limit is of the processor: on a busy machine that takes longer.
         let seconds = if own.is_some() { 10.0 * program.seconds } else { program.seconds };
         let mut worker = Self {
@@ -199,8 +88,8 @@ impl Worker {
             form,
             watch,
             mark,
-            requests: Some(writer(stdin)),
-            answers: lines(stdout, part_of_line.clone()),
+            requests: Some(pipes::writer(stdin)),
+            answers: pipes::lines(stdout, part_of_line.clone()),
             part_of_line,
             errors,
             seconds,
@@ -279,7 +168,7 @@ impl Worker {
     }
 
     pub fn is_gone(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+        descendants::has_ended(&mut self.child)
     }
 
     pub fn stderr(&self) -> String {
@@ -444,10 +333,6 @@ fn command_line(program: &RewardProgram, path: &Path) -> Vec<String> {
     program.command.iter().map(|part| part.replace("{file}", &file)).collect()
 }
 
-fn shown(line: &[u8]) -> String {
-    format!("{:?}", visible::shortened(String::from_utf8_lossy(line).trim(), 60))
-}
-
 fn advice(program: &RewardProgram) -> &'static str {
     match program.kind {
         ProgramKind::Command if program.command.is_empty() => {
@@ -457,21 +342,6 @@ fn advice(program: &RewardProgram) -> &'static str {
         ProgramKind::Command => "; the key `command` names it: install it, or name its path there",
         _ => "; name a Python in the key `python`, or in DAPO_PYTHON",
     }
-}
-
-fn mark() -> String {
-    static STARTED: AtomicU64 = AtomicU64::new(0);
-    format!("{}-{}.", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed))
-}
-
-pub fn watch(child: &Child, mark: &str) -> Option<Child> {
-    let group = child.id().to_string();
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", KILL_WITH_CALLER, "sh", &group, &format!("{MARK}={mark}")])
-        .process_group(i32::try_from(child.id()).ok()?);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().ok()
 }
 
 fn without_verdict() -> Returned {
@@ -485,151 +355,15 @@ fn without_verdict() -> Returned {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // What it forked is in its group, or in a session of its own. All of it may have ended.
-        let mut apart = self.started();
-        let _gone = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        for _round in 0..3 {
-            for process in apart {
-                let _gone = kill_process(process, Signal::KILL);
-            }
-            apart = self.started();
-            if apart.is_empty() {
-                break;
-            }
-        }
-        let _status = self.child.wait();
+        descendants::kill(&mut self.child, &self.mark);
         let _watch = self.watch.as_mut().map(Child::wait);
-    }
-}
-
-impl Worker {
-    /// Processes below it, and those with its mark, also where what started them has ended.
-    fn started(&mut self) -> Vec<Pid> {
-        let own = Pid::from_child(&self.child);
-        // The number of one that was waited for may be another's.
-        let mut found: Vec<Pid> = Vec::from_iter((!self.is_gone()).then_some(own));
-        let mark = format!("{MARK}={}", self.mark);
-        let mut parents = Vec::new();
-        for name in files::list(Path::new("/proc")).unwrap_or_default() {
-            let Some(process) = name.parse().ok().and_then(Pid::from_raw) else { continue };
-            let text = |part: &str| {
-                files::kernel_text(&Path::new("/proc").join(&name).join(part)).unwrap_or_default()
-            };
-            if process != own && text("environ").split('\0').any(|entry| entry == mark) {
-                found.push(process);
-            }
-            let status = text("status");
-            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-            let parent = parent.and_then(|number| number.trim().parse().ok());
-            parents.extend(parent.and_then(Pid::from_raw).map(|parent| (process, parent)));
-        }
-        let mut next = 0;
-        while let Some(&above) = found.get(next) {
-            let is_new = |process: &Pid| !found.contains(process);
-            let below = parents.iter().filter(|(it, parent)| *parent == above && is_new(it));
-            let below: Vec<Pid> = below.map(|(process, _)| *process).collect();
-            found.extend(below);
-            next += 1;
-        }
-        found.retain(|process| *process != own);
-        found
-    }
-}
-
-/// A command's answer as the bridge would write it.
-fn of_command(line: &[u8]) -> Result<(Option<Value>, Answer), Lost> {
-    let broke = |why: String| Lost::Broke(format!("its answer {} {why}", shown(line)));
-    let text = std::str::from_utf8(line).map_err(|_| broke("is no UTF-8".to_string()))?;
-    let mut answer: Value =
-        serde_json::from_str(text).map_err(|_| broke("is no line of JSON".to_string()))?;
-    foreign::refuse_repeated_keys(text).map_err(|error| broke(format!("has a {error}")))?;
-    let id = answer.as_object_mut().and_then(|fields| fields.remove("id"));
-    let answer = match answer {
-        Value::Object(fields) => match fields.get("error").filter(|error| !error.is_null()) {
-            Some(error) => Answer::Failed(text_of(error)),
-            None => Answer::Value(Returned::Fields(
-                fields.into_iter().filter(|(name, _)| name != "error").map(field).collect(),
-            )),
-        },
-        other => Answer::Value(returned(other)),
-    };
-    Ok((id.filter(|id| !id.is_null()), answer))
-}
-
-fn field((name, value): (String, Value)) -> (String, Returned) {
-    let is_text = name == "pred" && !value.is_null();
-    let value = if is_text { Returned::Text(text_of(&value)) } else { returned(value) };
-    (name, value)
-}
-
-fn text_of(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_string)
-}
-
-fn returned(value: Value) -> Returned {
-    match value {
-        Value::Bool(flag) => Returned::Flag(flag),
-        Value::Number(number) => Returned::Number(number.as_f64().unwrap_or(f64::NAN)),
-        Value::String(text) => Returned::Text(text),
-        Value::Null | Value::Array(_) | Value::Object(_) => Returned::Other(value.to_string()),
-    }
-}
-
-fn writer(mut stdin: ChildStdin) -> Sender<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel::<Vec<u8>>();
-    std::thread::spawn(move || {
-        for request in receiver {
-            if stdin.write_all(&request).is_err() {
-                return;
-            }
-        }
-    });
-    sender
-}
-
-enum Lost {
-    TimedOut(String),
-    OutOfTime,
-    OtherId(String),
-    Ended(String),
-    Broke(String),
-}
-
-/// Lines of at most [`MOST_ANSWER_BYTES`]; a longer one ends them. `part` has what has no line end yet.
-fn lines(stdout: ChildStdout, part: Arc<Mutex<Vec<u8>>>) -> Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut reader = BufReader::new(stdout);
-        while let Ok(read @ [_, ..]) = reader.fill_buf() {
-            let count = read.len();
-            for piece in read.split_inclusive(|byte| *byte == b'\n') {
-                let mut line = part.lock().unwrap_or_else(PoisonError::into_inner);
-                line.extend_from_slice(piece);
-                let is_too_long = line.len() > MOST_ANSWER_BYTES;
-                let is_whole = line.ends_with(b"\n");
-                if is_too_long || is_whole && sender.send(std::mem::take(&mut *line)).is_err() {
-                    return;
-                }
-            }
-            reader.consume(count);
-        }
-    });
-    receiver
-}
-
-fn keep_last(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
-    let mut part = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut part) {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(&part[..count]);
-        let over = kept.len().saturating_sub(LAST_BYTES);
-        kept.drain(..over);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::files;
 
     #[test]
     fn what_a_function_started_does_not_outlive_the_caller_or_its_worker() {
