@@ -75,7 +75,6 @@ fn part_lines(claim: &ClaimResult, part: &PartResult) -> Vec<String> {
     if !evidence.is_empty() {
         lines.push(format!("here: {evidence}"));
     }
-    // The claim's reason already is its only part's reason.
     let why = words::part_why(part);
     if claim.parts.len() > 1 || words::claim_why(claim) != why {
         lines.push(format!("why: {why}"));

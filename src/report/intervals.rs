@@ -20,7 +20,6 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> Svg {
     let room = (width - 16.0) / PHONE_TEXT_TO_TEXT;
     let names = intervals.rows.iter().map(|row| name_lines(row, room));
     let names: Vec<Vec<(String, String)>> = names.collect();
-    // Of each row, and of the axis.
     let mut tops = vec![8.0];
     for lines in &names {
         tops.push(tops[tops.len() - 1] + ROW + LINE * (lines.len() - 1) as f64);

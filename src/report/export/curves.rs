@@ -45,7 +45,6 @@ pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, Repor
     let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = if ending.is_some() {
         (run.metrics()?, run.evaluations()?)
     } else {
-        // A running process may be in the middle of a line.
         let [metrics, evaluations] =
             ["metrics.jsonl", "evaluations.jsonl"].map(|name| run.inside(name));
         (files::complete_lines(&metrics?)?, files::complete_lines(&evaluations?)?)

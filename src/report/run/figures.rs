@@ -118,7 +118,6 @@ fn line(label: &str, points: impl IntoIterator<Item = (f64, f64)>) -> CurveLine 
 }
 
 fn over_updates(title: &str, unit: &str, mut lines: Vec<CurveLine>) -> Curves {
-    // Blue first; black is an arm that studies share.
     (10..).zip(&mut lines).for_each(|(style, line)| line.style = style);
     Curves::new(title, "updates", unit, lines)
 }

@@ -142,7 +142,6 @@ fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
 fn difference_cells(comparison: &Comparison) -> [TableCell; 4] {
     let [mut difference, interval, above] = comparison::estimate(comparison);
     if let (None, (Some(arm), Some(reference))) = (&comparison.result, comparison.means()) {
-        // Too few runs for a test.
         let unit = context::unit_of(&comparison.declared.metric);
         difference = TableCell::from(unit.signed(arm - reference));
     }

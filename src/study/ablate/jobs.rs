@@ -29,7 +29,6 @@ pub enum JobState {
     Ended,
     Recorded(Box<Cell>),
     Failed(Box<Cell>),
-    // Set aside before the run is repeated.
     Unusable { reason: String },
 }
 

@@ -18,7 +18,6 @@ pub fn record(study: &AblateStudy, job: &mut Job) -> Result<Option<String>, Stud
         Err(error) => return error.contradiction().map(Some),
     };
     match cell.write(&study.cells()) {
-        // A very long run may have no record; other cells continue.
         Err(error @ StudyError::Invalid { .. }) => fail(study, job, &error.to_string())?,
         Err(error) => return Err(error),
         Ok(_) => job.state = JobState::Recorded(Box::new(cell)),

@@ -198,7 +198,6 @@ fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> 
         Change { problem: name.to_string(), a, b, difference: estimators::difference(a, b) }
     };
     let mut changes: Vec<Change> = names.iter().enumerate().map(change).collect();
-    // Stable sort: equal changes stay in the order of names.
     changes.sort_by(|one, other| other.difference.abs().total_cmp(&one.difference.abs()));
     changes
 }

@@ -160,7 +160,6 @@ impl ReplayWork {
             return true;
         }
         let start = checkpoint(state);
-        // This segment ends earlier.
         self.segments.extend(start.map(|start| (start, state)));
         start.is_some()
     }
