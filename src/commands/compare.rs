@@ -70,7 +70,7 @@ pub struct CompareArgs {
     #[arg(long)]
     common_problems: bool,
     /// Confidence level of the intervals. Default: 0.95, or what a study declares.
-    #[arg(long)]
+    #[arg(long, value_parser = tracked::share)]
     level: Option<f64>,
     #[command(flatten)]
     gate: GateFile,

@@ -10,7 +10,6 @@ use crate::report::text::{joined, literal};
 use crate::training::plan::warnings;
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Show an experiment, explain a key, or name every key in which two experiments differ.
@@ -137,7 +136,6 @@ fn diff(args: &ConfigDiffArgs) -> Result<u8> {
     Ok(exit::agreed(same_arm || !args.exit_code))
 }
 
-/// Facts of a key by JSON name.
 fn facts(key: Option<&Key>) -> [(&'static str, Option<String>); 4] {
     [
         ("meaning", key.map(|key| key.meaning.clone())),
@@ -272,7 +270,7 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
         .filter(|key| asked.is_empty() || key.matches(asked) || key.path.starts_with(&below))
         .collect();
     if chosen.is_empty() {
-        let meant = meant(asked);
+        let meant = diagnose::meant(asked).join(" or ");
         let meant = if meant.is_empty() { meant } else { format!("did you mean {meant}? ") };
         bail_usage!("there is no key {asked}; {meant}`dapo config explain` lists all keys");
     }
@@ -285,26 +283,6 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
     let entries: Vec<Value> = chosen.iter().map(entry).collect();
     output::lines(args.json, &entries, || joined(chosen.iter().map(|key| key_text(key)), "\n"));
     Ok(exit::SUCCESS)
-}
-
-fn meant(asked: &str) -> String {
-    let name = asked.rsplit('.').next().unwrap_or_default();
-    let mut same: BTreeSet<&str> = BTreeSet::new();
-    for key in sources::all() {
-        let ends = key.path.match_indices('.').map(|(end, _)| end).chain([key.path.len()]);
-        let paths = ends.map(|end| &key.path[..end]);
-        same.extend(paths.filter(|path| path.rsplit('.').next() == Some(name)));
-    }
-    if !same.is_empty() {
-        return joined(same, " or ");
-    }
-    let known: Vec<String> = sources::all().map(|key| key.path.clone()).collect();
-    let nearest = diagnose::nearest(asked, &known);
-    let is_near = |key: &String| {
-        let own = key.rsplit('.').next().unwrap_or_default().to_string();
-        diagnose::nearest(name, &[own]).is_some()
-    };
-    nearest.filter(is_near).unwrap_or_default()
 }
 
 fn key_text(key: &Key) -> String {

@@ -211,7 +211,7 @@ fn check(args: &EngineCheckArgs) -> Result<u8> {
         }));
         return Ok(code);
     }
-    print(args.engine, args.engine.name(), &check.effective, "—");
+    print(args.engine, args.engine.name(), &check.effective, "–");
     check.traps.iter().for_each(say_trap);
     if let Some(problem) = &check.problem {
         output::tell(format!("verl's own validation: {problem}"));
@@ -248,7 +248,8 @@ const UNREAD_SHOWN: usize = 12;
 
 /// A trainer's configuration, not an experiment.
 fn is_configuration(path: &Path) -> bool {
-    let kind = path.extension().and_then(|it| it.to_str());
+    let kind = path.extension().and_then(|it| it.to_str()).map(str::to_ascii_lowercase);
+    let kind = kind.as_deref();
     let is_arm = named::find(path).is_ok_and(|found| found != path);
     let is_name = kind.is_none() && !path.exists();
     if is_arm || path.is_dir() || is_name || kind == Some("toml") {

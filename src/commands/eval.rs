@@ -10,7 +10,7 @@ use crate::commands::flags::wide::WideArg;
 use crate::commands::{
     Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, exit, output,
 };
-use crate::experiment::{Place, PromptTemplate, Sampling, named, sets};
+use crate::experiment::{Place, PromptTemplate, Sampling, diagnose, named, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
@@ -362,8 +362,9 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     let mut sets = Vec::new();
     for name in wanted {
         let Some((name, problems)) = known.iter().find(|(known, _)| *known == name) else {
-            let names = text::joined(known.iter().map(|(name, _)| name), ", ");
-            bail_invalid!("there is no evaluation set {name:?}; there are {names}");
+            let names = Vec::from_iter(known.iter().map(|(name, _)| name.to_string()));
+            let names = diagnose::known(name, "there are", &names);
+            bail_invalid!("there is no evaluation set {name:?}; {names}");
         };
         let samples = args.samples.map_or_else(|| inputs.samples(name), Ok)?;
         let longest = inputs.experiment.rollout.max_response_tokens;
@@ -527,7 +528,7 @@ pub fn half_width(record: &EvaluationRecord) -> String {
 }
 
 fn points_if(is_known: bool, share: f64) -> String {
-    if is_known { points(share) } else { "—".to_string() }
+    if is_known { points(share) } else { "–".to_string() }
 }
 
 /// A user's program that names no answers has no most frequent one.

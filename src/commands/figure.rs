@@ -51,7 +51,8 @@ pub struct FigureArgs {
 /// Errors: options that do not fit, and a folder without the figure.
 pub fn run(args: &FigureArgs) -> Result<u8> {
     let format = args.out.extension().and_then(|it| it.to_str()).unwrap_or_default();
-    if !["pdf", "svg", "png"].contains(&format) {
+    let format = format.to_ascii_lowercase();
+    if !["pdf", "svg", "png"].contains(&format.as_str()) {
         bail_usage!("--out {}: its name must end in .pdf, .svg or .png", args.out.display());
     }
     if args.x.is_some() && !args.curves {
@@ -75,7 +76,7 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
         );
     }
     let svg = printed::svg(&panels, args.width);
-    let picture = match format {
+    let picture = match format.as_str() {
         "svg" => Ok(svg.into_bytes()),
         "pdf" => printed::pdf(&svg),
         _ => printed::png(&svg),

@@ -15,7 +15,6 @@ use crate::task::reward::program::{Asked, Graders, Ungraded, are_lost_together};
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reading, Reason};
 use anyhow::Result;
-use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::json;
 use std::cmp::Reverse;
@@ -277,11 +276,7 @@ impl Disagreements {
     const LISTED: usize = 20;
 
     fn between(gradings: [&Grading; 2], lines: &[ResponseLine], [a, b]: [&[bool]; 2]) -> Self {
-        let name = |rule: &Verifier| Some(rule.to_possible_value()?.get_name().to_string());
-        let graders = gradings.map(|grading| match grading {
-            Grading::Rule(rule) => name(rule).unwrap_or_default(),
-            Grading::Program(program) => program.name(),
-        });
+        let graders = gradings.map(Grading::name);
         let both = || a.iter().zip(b).map(|(a, b)| [*a, *b]);
         let counts = [[true, true], [true, false], [false, true], [false, false]].map(|correct| {
             AgreementCount { correct, responses: both().filter(|it| *it == correct).count() }

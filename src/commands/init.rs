@@ -153,7 +153,8 @@ fn own_files(args: &InitArgs, folder: &Path) -> Result<Option<StarterFiles>> {
     };
     let problems = ProblemPaths { train, dev, test: &args.test };
     let (longest, grading) = (args.max_response_tokens, args.grading.grading()?);
-    let (files, fit) = starting::files(folder, model, problems, longest, &grading)?;
+    let grading = args.grading.is_chosen().then_some(&grading);
+    let (files, fit) = starting::files(folder, model, problems, longest, grading)?;
     files.notes.iter().for_each(output::tell);
     output::say(&fit);
     Ok(Some(files))

@@ -44,6 +44,7 @@ pub use crate::commands::terminal::interrupt::Interrupt;
 pub use crate::commands::terminal::progress::Progress;
 pub use crate::commands::terminal::{exit, output};
 
+use crate::commands::terminal::gate_file::GateFile;
 use crate::numerics::vectorised;
 use crate::records::environment;
 use crate::report::terminal as terminal_text;
@@ -132,16 +133,24 @@ pub fn main(line: impl IntoIterator<Item = OsString>) -> ! {
 }
 
 fn status(line: impl IntoIterator<Item = OsString>) -> u8 {
+    let line: Vec<OsString> = line.into_iter().collect();
+    let gate = GateFile::of_line(&line);
     let parsed = command().try_get_matches_from(line);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(shown) => return output::help_or_usage(&shown),
+        Err(shown) => {
+            if shown.use_stderr() {
+                let _ = gate.begin();
+            }
+            return output::help_or_usage(&shown);
+        }
     };
     // A panic was printed by its hook; it is a bug, and has a bug's exit code.
     match panic::catch_unwind(|| run(&cli)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) if output::reader_left(&error) => exit::SUCCESS,
         Ok(Err(error)) => {
+            let _ = gate.begin();
             output::tell(format!("error: {}", exit::message(&error)));
             exit::code(&error)
         }

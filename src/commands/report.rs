@@ -88,6 +88,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     output::say(&report.status.sentence);
     if !report.evaluations.is_empty() {
         print!("\n{}", summary(&report));
+        chapters::withheld(&report).into_iter().for_each(output::say);
     }
     report.alerts().iter().for_each(|alert| output::say(format!("\n{alert}")));
     println!();
@@ -158,8 +159,7 @@ fn summary(report: &Report) -> String {
     let shown = [0, 1, 2, 3, 5, 7, 9];
     let rows = chapters::evaluation_rows(report);
     let rows = rows.iter().map(|row| shown.map(|column| row[column].text.as_str()));
-    let withheld = chapters::withheld(report).into_iter().map(|sentence| sentence + "\n");
-    output::table(columns, rows) + &withheld.collect::<String>()
+    output::table(columns, rows)
 }
 
 fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 /// States: finished, saturated (nothing left to learn from), stalled (every response of a step was
 /// wrong), diverged, unfinished (no outcome, no process), running (a process holds its lock), damaged (a record cannot be read; said on
 /// standard error). Accuracy is the last evaluation of each set, avg@k in percent: of the base policy
-/// only before the first update, and with its rollout step where sets differ.
+/// only before the first update of a run that did not diverge, and with its rollout step where sets differ.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -140,6 +140,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     if outcome.ending == Ending::Diverged {
         let kept = folder.path("diverged");
         output::tell(format!("the step's rollouts, metrics and policy are in {}", kept.display()));
+        output::tell("train with a lower optimizer.learning_rate or optimizer.max_gradient_norm");
     }
     tracing::debug!("report");
     let report = report::run::write(&folder).with_context(|| format!("the report of {root}"))?;

@@ -49,7 +49,6 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
     if seeds.len() > MOST_COLUMNS {
         let rows = grid.arms.iter().map(|arm| {
             let names = seeds.iter().filter_map(|seed| state(arm, *seed));
-            // At any step.
             let states = names.map(|name| name.split(", ").next().unwrap_or_default());
             row![
                 text::visible(&arm.name),
@@ -158,12 +157,12 @@ fn summary_row(study: &Study, grid: &Grid, arm: &Arm, sets: &[&String]) -> Vec<T
         match mean(cells.iter().filter_map(last)) {
             Some((mean, count)) if count == seeds => points(mean),
             Some((mean, count)) => format!("{} ({count} of {seeds})", points(mean)),
-            None => "—".to_string(),
+            None => "–".to_string(),
         }
     };
     let budget = |of: &dyn Fn(&Cell) -> Option<u64>| {
         let mean = mean(cells.iter().filter_map(|cell| of(cell)).map(|count| count as f64));
-        mean.map_or("—".to_string(), |(mean, _)| format!("{mean:.0}"))
+        mean.map_or("–".to_string(), |(mean, _)| format!("{mean:.0}"))
     };
     let updates = budget(&|cell| Some(cell.counters.last()?.updates));
     let rollouts = budget(&|cell| cell.evaluations.iter().map(|it| it.generated_rollouts).max());

@@ -152,7 +152,6 @@ mod tests {
         let rows = vec![row];
         let drawn = Intervals::new("", &x, true, rows);
         let [narrow, wide] = [216.0, 1000.0].map(|width| draw(&drawn, width, "").extent.1);
-        // Three more lines of the name, and two more of the unit.
         assert_eq!(narrow, wide + 5.0 * LINE);
         let all = draw(&drawn, 460.0, "").content;
         let of_name = all.split("name\">").skip(1).map(|it| it.split("</text>").next().unwrap());

@@ -94,8 +94,22 @@ fn fenced(content: &str) -> String {
     format!("{fence}text\n{content}\n{fence}\n")
 }
 
-/// Harmless characters stay readable: underscores inside words, brackets around numbers, backslashes before letters.
 fn escape(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    let mut inner = parts.iter().take(parts.len() - 1).skip(1);
+    let are_marks = !parts.len().is_multiple_of(2)
+        && inner.all(|part| !part.is_empty() && !part.contains(['|', '<', '\n']));
+    if !are_marks {
+        return escaped(text);
+    }
+    let part = |(index, part): (usize, &&str)| {
+        if index.is_multiple_of(2) { escaped(part) } else { format!("`{part}`") }
+    };
+    parts.iter().enumerate().map(part).collect()
+}
+
+/// Harmless characters stay readable: underscores inside words, brackets around numbers, backslashes before letters.
+fn escaped(text: &str) -> String {
     let characters: Vec<char> = text.chars().collect();
     let mut escaped = String::with_capacity(text.len());
     for (index, character) in characters.iter().copied().enumerate() {
@@ -134,6 +148,8 @@ mod tests {
             escape("#<b>|*_`[x](http://a)\n[1](b) \\_"),
             "\\#&lt;b&gt;\\|\\*\\_\\`\\[x\\](http&#58;//a) [1\\](b) \\\\\\_"
         );
+        assert_eq!(escape("set `a_*://b` to `_`_"), "set `a_*://b` to `_`\\_");
+        assert_eq!(escape("``a`` `b|c`"), "\\`\\`a\\`\\` \\`b\\|c\\`");
         assert_eq!(escape("L_max [82.4, 86.7] \\u{1b}"), "L_max [82.4, 86.7] \\u{1b}");
     }
 

@@ -187,7 +187,19 @@ pub fn png(svg: &str) -> Result<Vec<u8>, String> {
         [tree.size().width(), tree.size().height()].map(|pixels| (scale * pixels).round() as u32);
     let mut pixels = tiny_skia::Pixmap::new(wide, tall).ok_or("the picture has no pixels")?;
     resvg::render(&tree, tiny_skia::Transform::from_scale(scale, scale), &mut pixels.as_mut());
-    pixels.encode_png().map_err(|error| error.to_string())
+    let png = pixels.encode_png().map_err(|error| error.to_string())?;
+    Ok(with_resolution(png))
+}
+
+/// Programs that place a picture take its size from this chunk, which stands behind the header.
+fn with_resolution(mut png: Vec<u8>) -> Vec<u8> {
+    const HEADER_BYTES: usize = 33;
+    let pixels_a_metre = ((PIXELS_AN_INCH / 0.0254).round() as u32).to_be_bytes();
+    let chunk = [&b"pHYs"[..], &pixels_a_metre, &pixels_a_metre, &[1]].concat();
+    let length = (chunk.len() as u32 - 4).to_be_bytes();
+    let crc = crc32fast::hash(&chunk).to_be_bytes();
+    png.splice(HEADER_BYTES..HEADER_BYTES, [&length[..], &chunk, &crc].concat());
+    png
 }
 
 fn tree(svg: &str) -> Result<usvg::Tree, String> {
@@ -239,6 +251,18 @@ mod tests {
         let words = [">a run<", ">95 % interval<", ">the paper’s step<"];
         assert!(words.iter().all(|words| drawn.contains(words)), "{drawn}");
         assert!(!svg(&[Panel::Intervals(page)], 234.0).contains(words[0]), "a page has captions");
+    }
+
+    #[test]
+    fn a_png_is_as_wide_as_asked_where_it_is_placed() {
+        let line = CurveLine { centre: vec![(0.0, 1.0), (2.5, 2.0)], ..CurveLine::default() };
+        let curves = Panel::Curves(Curves::new("", "generated tokens", "%", vec![line]));
+        let png = png(&svg(&[curves], points("3in").unwrap())).unwrap();
+        let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
+        let [wide, a_metre, crc] = [16, 41, 50].map(number);
+        assert_eq!((&png[37..41], png[49], crc), (&b"pHYs"[..], 1, 0x78a5_3f76));
+        assert!((f64::from(wide) / (f64::from(a_metre) * 0.0254) - 3.0).abs() < 0.001);
+        assert_eq!(tiny_skia::Pixmap::decode_png(&png).unwrap().width(), wide);
     }
 
     #[test]

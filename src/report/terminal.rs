@@ -53,11 +53,14 @@ pub fn wrapped(text: &str, width: Option<usize>, [first, further]: [&str; 2]) ->
         Some(width) => {
             let options = Options::new(width).initial_indent(first).subsequent_indent(further);
             let options = options.break_words(false).word_splitter(WordSplitter::NoHyphenation);
-            textwrap::fill(line, options) + "\n"
+            textwrap::fill(&line.replace(" %", KEPT_PERCENT), options).replace(KEPT_PERCENT, " %")
+                + "\n"
         }
     };
     if text.is_empty() { line("") } else { text.lines().map(line).collect() }
 }
+
+const KEPT_PERCENT: &str = "\u{a0}%";
 
 /// Lines of their own indents, whose further lines are indented by two more.
 pub fn prose(text: &str, width: Option<usize>) -> String {
@@ -171,5 +174,6 @@ mod tests {
     fn prose_is_wrapped_below_its_indent() {
         assert_eq!(wrapped("one two three", Some(9), ["- ", "  "]), "- one two\n  three\n");
         assert_eq!(wrapped("one\n\ntwo", None, ["", ""]), "one\n\ntwo\n");
+        assert_eq!(wrapped("of 12 95 % now", Some(9), ["", ""]), "of 12\n95 % now\n");
     }
 }

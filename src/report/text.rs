@@ -215,14 +215,9 @@ pub fn capital(text: &str) -> String {
     first.into_iter().chain(characters).collect()
 }
 
-/// Rounded up: `3 minutes`.
-pub fn minutes(seconds: f64) -> String {
-    counted((seconds / 60.0).ceil().clamp(1.0, 1e6) as usize, "minute", "minutes")
-}
-
 /// `8.2 s`, `4 min 05 s`, `2 h 07 min`.
 pub fn duration(seconds: f64) -> String {
-    if seconds < 60.0 {
+    if seconds < 59.95 {
         return format!("{:.1} s", seconds + 0.0);
     }
     let whole = seconds.round() as u64;
@@ -297,8 +292,9 @@ mod tests {
         assert_eq!(Unit::Share.interval(&interval), "[−1.3, 50.0]");
         let numbers = [0.0125, 12.5, 4700.4, 0.00001, -3.0, 0.0, 123456.0].map(number);
         assert_eq!(numbers, ["0.01250", "12.50", "4,700", "1.00e−5", "−3", "0", "123,456"]);
-        assert_eq!(duration(245.0), "4 min 05 s");
-        assert_eq!(duration(7620.0), "2 h 07 min");
+        let durations = [59.94, 59.96, 245.0, 3599.6, 7620.0].map(duration);
+        let shown = ["59.9 s", "1 min 00 s", "4 min 05 s", "1 h 00 min", "2 h 07 min"];
+        assert_eq!(durations, shown);
     }
 
     #[test]

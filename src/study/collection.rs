@@ -38,11 +38,11 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
     let invalid = |reason: &str| StudyError::invalid(folder, reason);
     if !folder.join("grids").is_dir() {
         has_begun(folder)?;
-        return Err(invalid("is no study: it has no folder `grids`"));
+        return Err(invalid("is not a study: it has no folder `grids`"));
     }
     let grids = grids(folder)?;
     if grids.is_empty() {
-        return Err(invalid("is no study: its folder `grids` has no grid"));
+        return Err(invalid("is not a study: its folder `grids` has no grid"));
     }
     let copy = files::foreign::inside(folder, "study.json")?;
     let declaration = match declared {

@@ -158,7 +158,8 @@ impl Placement {
 
 pub fn load(path: &Path) -> Result<Declaration, StudyError> {
     let invalid = |reason: String| StudyError::invalid(path, reason);
-    let declaration: Declaration = if path.extension().is_some_and(|it| it == "json") {
+    let is_json = path.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
+    let declaration: Declaration = if is_json {
         files::read_json(path)?
     } else {
         let text = files::read_text_up_to(path, 1 << 20)?;

@@ -75,7 +75,7 @@ fn a_picture_has_its_width_its_font_and_no_style_from_elsewhere() {
     assert!(svg.contains(">generated tokens<") && svg.contains(">avg@k on signed-sums, %<"));
     // Colour, dashes and marker: lines differ in each.
     assert!(svg.contains("class=\"line c0 d0\"") && svg.contains("class=\"line c1 d1\""), "{svg}");
-    let pdf = draw("--width 85mm", "c.pdf");
+    let pdf = draw("--width 85mm", "c.PDF");
     let text = String::from_utf8_lossy(&pdf);
     assert!(text.starts_with("%PDF-") && text.contains("/FontFile2") && text.contains("Ubuntu"));
     assert!(text.contains("/MediaBox [0 0 240.9"), "85 mm are 240.94 points");

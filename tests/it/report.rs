@@ -188,7 +188,7 @@ fn a_run_that_ended_early_says_how() {
             Ending::Stalled,
             ending::sentence(Ending::Stalled, 2, None),
             "stalled",
-            "Stalled: every response was wrong.",
+            "The run stalled in rollout step 2.",
             "Stalled: every response of rollout step 2 was wrong",
         ),
     ] {
@@ -342,5 +342,5 @@ fn a_difference_without_an_interval_has_no_verdict() {
     }
     let headline = run::build(&run).unwrap().headline;
     assert!(headline.starts_with("On dev, avg@1 went from "), "{headline}");
-    assert!(headline.contains("95 % interval none"), "{headline}");
+    assert!(headline.contains("no interval for these 30 problems (one response"), "{headline}");
 }

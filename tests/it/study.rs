@@ -161,7 +161,7 @@ fn a_folder_says_the_same_as_the_values_and_names_what_it_cannot_read() {
 
     let empty = tempfile::tempdir().unwrap();
     let error = collection::load(empty.path(), None).unwrap_err().to_string();
-    assert!(error.ends_with("is no study: it has no folder `grids`"), "{error}");
+    assert!(error.ends_with("is not a study: it has no folder `grids`"), "{error}");
 }
 
 #[test]

@@ -318,7 +318,7 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
     let mut twice = original.clone();
     twice.evaluations.extend_from_within(19..);
     let error = refusal(twice).unwrap();
-    assert!(error.contains("at rollout step 40 stands twice"), "{error}");
+    assert!(error.contains("at rollout step 40 occurs twice"), "{error}");
     let another = Cell { run_key: files::sha256(b"another"), ..original }.sealed();
     let error = Cell::read(&another.write(folder.path()).unwrap()).unwrap_err().to_string();
     assert!(error.contains("`run_key` is not that of"), "{error}");

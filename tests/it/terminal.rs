@@ -78,7 +78,7 @@ fn a_run_on_a_terminal_shows_its_curves() {
         let text = rows(&screen).join("\n");
         assert!(output.status.success(), "{text}");
         assert!(drawn.iter().any(|row| row.contains("1/2")), "the bar never moved: {drawn:?}");
-        let filters = [(r"\d+[smh] evaluating", "[time] evaluating"), (SIZE, "[size]")];
+        let filters = [(r"[\d.]+ (s|min \d\d s)  eval", "[time]  eval"), (SIZE, "[size]")];
         insta::with_settings!({filters => filters}, {
             insta::assert_snapshot!(format!("train-on-a-terminal-{width}"), text);
         });

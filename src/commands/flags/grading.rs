@@ -53,7 +53,8 @@ pub fn grading(text: &str) -> Result<Grading, String> {
     if named::is_run(&file) {
         return recorded_grading(&file.join("experiment.json"));
     }
-    match file.extension().and_then(|extension| extension.to_str()) {
+    let extension = file.extension().and_then(|extension| extension.to_str());
+    match extension.map(str::to_ascii_lowercase).as_deref() {
         Some("toml") => match named::load(&file, &[]) {
             Ok(experiment) => Ok(experiment.reward.verifier),
             Err(error) => Err(error.to_string()),
@@ -83,6 +84,10 @@ impl GradingArgs {
             ("--seconds", seconds.is_some()),
             ("--memory", memory.is_some()),
         ]
+    }
+
+    pub fn is_chosen(&self) -> bool {
+        self.verifier.is_some()
     }
 
     /// Errors: a flag of a function where a rule grades.

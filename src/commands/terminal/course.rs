@@ -12,7 +12,7 @@ const CURVES: [(&str, &[&str], f64, usize, &str); 5] = [
     ("accuracy", &["rollout/accuracy", "train/accuracy"], 100.0, 1, " %"),
     ("length", &["rollout/response_tokens_mean", "train/response_tokens_mean"], 1.0, 0, ""),
     ("entropy", &["policy/entropy"], 1.0, 3, ""),
-    ("useful", &["rollout/groups_useful_share"], 100.0, 0, " %"),
+    ("useful", &["rollout/groups_useful_share"], 100.0, 1, " %"),
 ];
 
 /// Characters of a sparkline.
@@ -79,10 +79,13 @@ fn shown(value: f64, decimals: usize, unit: &str) -> String {
 
 fn told(metrics: &StepMetrics) -> String {
     let parts = CURVES.map(|(title, names, factor, decimals, unit)| {
-        let unit = unit.trim_start();
         let value = value(metrics, names).map(|value| shown(factor * value, decimals, unit));
-        let title = if title == "accuracy" { "acc" } else { title };
-        format!("{title} {}", value.unwrap_or("—".to_string()))
+        let title = match title {
+            "accuracy" => "acc",
+            "length" => "len",
+            title => title,
+        };
+        format!("{title} {}", value.unwrap_or("–".to_string()))
     });
     parts.join("  ")
 }
@@ -98,6 +101,6 @@ mod tests {
             [("train/reward_mean", -0.5), ("rollout/accuracy", 0.25), ("policy/entropy", f64::NAN)];
         let metrics = metrics.map(|(name, value)| (name.to_string(), value)).into();
         let line = told(&StepMetrics { step: 3, counters: Counters::default(), metrics });
-        assert_eq!(line, "reward −0.50  acc 25.0%  length —  entropy —  useful —");
+        assert_eq!(line, "reward −0.50  acc 25.0 %  len –  entropy –  useful –");
     }
 }

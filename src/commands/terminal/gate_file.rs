@@ -4,6 +4,7 @@ use crate::base::files::{self, FileError};
 use crate::base::visible;
 use crate::commands::output;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use std::ffi::OsString;
 use std::path::{self, Path, PathBuf};
 
 /// Of verbs whose exit code is a gate.
@@ -32,6 +33,13 @@ pub struct GateCheck {
 }
 
 impl GateFile {
+    pub fn of_line(line: &[OsString]) -> Self {
+        let of_word = |word: &OsString| word.to_str()?.strip_prefix("--junit=").map(PathBuf::from);
+        let of_pair = |pair: &[OsString]| (pair[0] == "--junit").then(|| PathBuf::from(&pair[1]));
+        let of_pairs = || line.windows(2).find_map(of_pair);
+        Self { junit: line.iter().find_map(of_word).or_else(of_pairs) }
+    }
+
     pub fn is_given(&self) -> bool {
         self.junit.is_some()
     }

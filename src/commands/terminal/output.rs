@@ -4,11 +4,14 @@ use crate::base::{files, visible};
 use crate::commands::exit;
 use crate::report::page::{Section, Table, TableCell};
 use crate::report::{markdown, terminal, terminal::prose};
+use regex::{Captures, Regex};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::panic;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Text of a page, or anything else whose foreign text is visible.
@@ -139,7 +142,7 @@ pub fn help_or_usage(shown: &clap::Error) -> u8 {
         let text = text(colour())
             .replace("invalid digit found in string", "expected a whole number from 0")
             .replace("invalid float literal", "expected a number");
-        let _ = io::stderr().write_all(text.as_bytes());
+        let _ = io::stderr().write_all(plain_range(&text).as_bytes());
     } else {
         let text = text(is_coloured(&io::stdout()));
         if let Err(error) =
@@ -151,6 +154,16 @@ pub fn help_or_usage(shown: &clap::Error) -> u8 {
         }
     }
     u8::try_from(shown.exit_code()).unwrap_or(exit::BUG)
+}
+
+fn plain_range(text: &str) -> Cow<'_, str> {
+    static RANGE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(-?\d+) is not in (\d+)\.\.(=?)(\d+)").expect("a regular expression")
+    });
+    RANGE.replace(text, |range: &Captures| match &range[3] {
+        "" => format!("must be at least {}, got {}", &range[2], &range[1]),
+        _ => format!("must be from {} to {}, got {}", &range[2], &range[4], &range[1]),
+    })
 }
 
 pub fn reader_left(error: &anyhow::Error) -> bool {

@@ -3,7 +3,8 @@
 use crate::base::{Pace, visible};
 use crate::commands::output;
 use crate::report::text;
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -20,17 +21,22 @@ pub struct Progress {
 
 fn styled(bar: ProgressBar, template: &str, prefix: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("a template of this file");
-    bar.with_style(style.progress_chars("=> ")).with_prefix(prefix.to_string())
+    let style = style.progress_chars("=> ").with_key("elapsed", elapsed);
+    bar.with_style(style).with_prefix(prefix.to_string())
+}
+
+fn elapsed(state: &ProgressState, out: &mut dyn Write) {
+    let _ = out.write_str(&text::duration(state.elapsed().as_secs_f64()));
 }
 
 impl Progress {
     pub fn new(label: &str, total: u64) -> Self {
-        Self::with_template(label, total, "{prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}")
+        Self::with_template(label, total, "{prefix} [{bar:20}] {pos}/{len}  {elapsed}  {wide_msg}")
     }
 
     /// The first plain line is printed after `interval`.
     pub fn of_parts(label: &str, interval: Duration) -> Self {
-        let whole = Self::with_template(label, 1, "{prefix} [{bar:24}] {elapsed} {wide_msg}");
+        let whole = Self::with_template(label, 1, "{prefix} [{bar:20}] {elapsed}  {wide_msg}");
         Self { interval, printed: Some(Instant::now()), ..whole }
     }
 
@@ -67,16 +73,16 @@ impl Progress {
     /// `message`: what matters now.
     pub fn set(&mut self, done: u64, message: &str) {
         let total = self.bar.length().unwrap_or(0);
-        let now = self.bar.elapsed();
+        let seconds = self.bar.elapsed().as_secs_f64();
         let steps_left = total.saturating_sub(done) as f64;
-        let left = self.pace.seconds_left(now.as_secs_f64(), done, steps_left);
+        let left = self.pace.seconds_left(seconds, done, steps_left);
         if done == total {
             self.printed = None;
         }
         let left = left.filter(|_| done < total).map(text::duration);
         let message = left.map_or(String::new(), |left| format!("{left} left  ")) + message;
-        let seconds = now.as_secs();
-        self.set_of((done, total), &message, || format!("{done}/{total} {seconds}s {message}"));
+        let passed = text::duration(seconds);
+        self.set_of((done, total), &message, || format!("{done}/{total}  {passed}  {message}"));
     }
 
     /// Sets a new total; `plain` is the plain line.

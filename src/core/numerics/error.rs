@@ -17,7 +17,7 @@ pub enum NumericsError {
     )]
     HeadNorms,
     #[error(
-        "exact arithmetic: with {tokens} tokens in an update and {outputs} outputs of a layer, {width} bits are left for a gradient, fewer than {least}; use smaller mini-batches or fast arithmetic"
+        "exact arithmetic: with {tokens} tokens in an update and {outputs} outputs of a layer, {width} bits are left for a gradient, fewer than {least}; use smaller mini-batches, or numerics = \"fast\", which any size can have"
     )]
     Gradient { width: u32, tokens: usize, outputs: usize, least: u32 },
 }

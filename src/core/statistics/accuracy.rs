@@ -98,7 +98,7 @@ fn too_few_minority<'a>(runs: impl Iterator<Item = &'a Vec<Counts>>) -> Option<S
         (_, 1) => "one response to each problem shows no spread".to_string(),
         (0, _) => "all responses to each problem have the same outcome".to_string(),
         _ => format!(
-            "only {minority} outcome differs from the usual one of its problem; it takes {least}"
+            "only {minority} outcome differs from the usual one of its problem; an interval needs {least}"
         ),
     })
 }
@@ -142,11 +142,13 @@ impl Uncertainty {
     }
 
     /// Withholds an interval where there is less than `least` to estimate it from.
-    pub(crate) fn withheld_below(self, least: f64, seen: f64, reason: String) -> Self {
+    pub(crate) fn withheld_below(self, least: f64, seen: f64, what: &str) -> Self {
         if self.interval.is_none() || estimators::reaches(seen, least) {
             return self;
         }
-        let withheld = Some(format!("{reason}; it takes {least}"));
+        let rounded_down = (10.0 * seen + 1e-9).floor() / 10.0;
+        let withheld =
+            Some(format!("an interval needs at least {least} {what}; this has {rounded_down}"));
         Self { interval: None, withheld, ..self }
     }
 }
@@ -169,9 +171,8 @@ pub fn other_problems(values: &[f64], centre: f64, level: f64) -> Uncertainty {
 /// that is nearly all solved holds too few other problems to estimate their share.
 fn other_problems_of_shares(values: &[f64], centre: f64, level: f64) -> Uncertainty {
     let left = unusual(centre, values.len() as f64);
-    let end = if centre > 0.5 { "unsolved" } else { "solved" };
-    let reason = format!("avg@k leaves the equivalent of {left:.1} {end} problems");
-    other_problems(values, centre, level).withheld_below(FEWEST_UNUSUAL_PROBLEMS, left, reason)
+    let what = if centre > 0.5 { "unsolved problems" } else { "solved problems" };
+    other_problems(values, centre, level).withheld_below(FEWEST_UNUSUAL_PROBLEMS, left, what)
 }
 
 fn unusual(avg_at_k: f64, problems: f64) -> f64 {

@@ -68,9 +68,8 @@ pub fn paired_up_to(
 /// Withheld where few problems changed: how often a rare change occurs cannot be estimated from one case or none.
 fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertainty {
     let changed: f64 = by_problem.iter().map(|value| value.abs()).sum();
-    let reason = format!("the equivalent of {changed:.1} problems changed");
     let answer = accuracy::other_problems(by_problem, difference, level);
-    answer.withheld_below(FEWEST_CHANGED_PROBLEMS, changed, reason)
+    answer.withheld_below(FEWEST_CHANGED_PROBLEMS, changed, "changed problems")
 }
 
 #[cfg(test)]

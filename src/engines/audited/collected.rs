@@ -150,7 +150,8 @@ impl CollectedDump {
         let (step, count) = self.unrewarded.first_key_value()?;
         let others = if self.unrewarded.len() > 1 { "; other steps too" } else { "" };
         Some(format!(
-            "step {step}: {count} responses have no reward of any function, which counts as 0{others}"
+            "step {step}: {count} responses have no reward of any function; they are left out of their groups, as \
+             by TRL 1.16, or count as 0 where the advantages are of that{others}"
         ))
     }
 }

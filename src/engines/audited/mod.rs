@@ -203,7 +203,8 @@ fn missing(steps: &[u64], log: Option<&TrackedRun>) -> Option<String> {
     let (first, last) = (*steps.first()?, *steps.last()?);
     let begin = logged().min().filter(|begin| begin + usual <= first);
     let end = logged().max().filter(|end| *end >= last + usual);
-    let gap = |pair: &&[u64]| pair[1] - pair[0] > usual;
+    let is_open = steps.len() == 2;
+    let gap = |pair: &&[u64]| pair[1] - pair[0] > if is_open { 1 } else { usual };
     let gaps = steps.windows(2).filter(gap).map(|pair| format!("{} and {}", pair[0], pair[1]));
     let gaps: Vec<String> = gaps.collect();
     let shown = gaps.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -211,7 +212,9 @@ fn missing(steps: &[u64], log: Option<&TrackedRun>) -> Option<String> {
         0 => String::new(),
         more => format!(" and in {more} more places"),
     };
-    let between = (!gaps.is_empty()).then(|| format!("between {shown}{more}"));
+    let every =
+        if is_open { format!(" (unless one step of {usual} is dumped)") } else { String::new() };
+    let between = (!gaps.is_empty()).then(|| format!("between {shown}{more}{every}"));
     let before = begin.map(|begin| format!("before {first} (the log begins at {begin})"));
     let after = end.map(|end| format!("after {last} (the log ends at {end})"));
     let places: Vec<String> = [between, before, after].into_iter().flatten().collect();
@@ -333,7 +336,8 @@ mod tests {
                 ),
             ),
             (&[9], Some("before 9 (the log begins at 1)")),
-            (&[4, 8], None),
+            (&[4, 8], Some("between 4 and 8 (unless one step of 4 is dumped)")),
+            (&[2, 4, 6, 8], None),
         ] {
             let expected = expected.map(|places| format!("steps are missing {places}"));
             assert_eq!(missing(steps, log.as_ref()), expected);

@@ -55,26 +55,38 @@ pub fn audited(
     }
     let drawn = |group: &Vec<&DumpedResponse>| times_drawn(group, stated);
     let count = groups.values().map(drawn).sum::<usize>() as f64;
-    let flat =
-        |group: &Vec<&DumpedResponse>| Some(if is_flat(group, stated)? { drawn(group) } else { 0 });
-    let flat: Option<usize> = groups.values().map(flat).sum();
-    let batch = counted(&responses.iter().collect::<Vec<_>>());
+    let readings = readings(responses, &groups, stated);
+    let counted = readings.first();
+    let flat = |group: &Vec<&DumpedResponse>, counted: Option<&CountedRewards>| {
+        Some(if is_flat(group, stated, counted)? { drawn(group) } else { 0 })
+    };
     let is_held = log.is_some_and(|log| !log.notes.is_averaged && stated.is_held(log, step));
-    let of_trl = batch.as_ref().filter(|_| is_held).map(|scores| {
-        let (_, mean, rounding) = verl::outputs::of_scores(scores)[0];
+    let of_trl = |counted: &CountedRewards| {
+        let (_, mean, rounding) = verl::outputs::of_scores(&counted.of_step)[0];
         let is_batch = stated.scale_rewards.as_ref().is_none_or(|(_, kind)| *kind == "batch");
-        let is_exact = !is_batch && scores.iter().all(|it| it.fract() == 0.0);
-        let share = flat.filter(|_| is_exact).map(|flat| flat as f64 / count);
+        let is_exact = !is_batch && counted.of_step.iter().all(|it| it.fract() == 0.0);
+        let has_std = |group: &&Vec<&DumpedResponse>| counted.of(*group).len() > 1;
+        let all = groups.values().filter(has_std).map(|group| flat(group, Some(counted)));
+        let share = all.sum::<Option<usize>>().filter(|_| is_exact).map(|flat| flat as f64 / count);
         let share = share.map(|share| ("frac_reward_zero_std", share, dump::SCORES_DIFFER));
         [("reward", mean, rounding)].into_iter().chain(share).collect::<Vec<_>>()
-    });
+    };
+    let flat: Option<usize> = groups.values().map(|group| flat(group, counted)).sum();
     let scores: Option<Vec<f64>> = responses.iter().map(|it| it.reward).collect();
     let is_of_all = log.is_some_and(|it| !it.notes.is_averaged)
         && logged(&["response/aborted_ratio"]).is_none_or(|share| share == 0.0);
     let of_verl = scores.filter(|_| is_of_all).map(|it| verl::outputs::of_scores(&it).to_vec());
-    let numbers: Vec<_> = [of_verl, of_trl].into_iter().flatten().flatten().collect();
-    let differing = dump::differing(responses.len(), &numbers, |name| logged(&[name]));
-    found.extend(differing.map(|what| Contradiction { name: "log-differs", stated: &None, what }));
+    let differing = readings.iter().map(|counted| {
+        let of_trl = is_held.then(|| of_trl(counted));
+        let numbers: Vec<_> = of_verl.iter().cloned().chain(of_trl).flatten().collect();
+        dump::differing(responses.len(), &numbers, |name| logged(&[name]))
+    });
+    let differing = differing.collect::<Option<Vec<String>>>().unwrap_or_default();
+    found.extend(differing.into_iter().next().map(|what| Contradiction {
+        name: "log-differs",
+        stated: &None,
+        what,
+    }));
     let failed = logged(&["training/rollout_failure/evicted_samples"]).unwrap_or(0.0);
     let batch_size = stated.batch_size.as_ref().and_then(|(_, value)| value.as_f64());
     let is_fixed = is(&stated.filter, false) && stated.group_size.is_some();
@@ -85,7 +97,7 @@ pub fn audited(
     let shared = shared_start(responses);
     for group in groups.values() {
         let prompt: String = group[0].prompt[shared..].chars().take(60).collect();
-        let of_group = of_group(group, stated, is_graded, batch.as_deref()).into_iter();
+        let of_group = of_group(group, stated, is_graded, counted).into_iter();
         found.extend(
             of_group.map(|it| Contradiction { what: format!("{prompt:?} {}", it.what), ..it }),
         );
@@ -170,7 +182,7 @@ fn of_group<'a>(
     group: &[&DumpedResponse],
     stated: &'a StatedSettings,
     is_graded: bool,
-    batch: Option<&[f64]>,
+    counted: Option<&CountedRewards>,
 ) -> Vec<Contradiction<'a>> {
     let StatedSettings { group_size, filter, filter_metric, scale_rewards, .. } = stated;
     let is_mixed = group.iter().any(|it| it.prompt != group[0].prompt);
@@ -184,7 +196,7 @@ fn of_group<'a>(
     let rounding = 1e-3 * advantages().map(f64::abs).sum::<f64>() + 1e-6;
     let is_centred = advantages().sum::<f64>().abs() <= rounding;
     let is_even = is_graded && group.iter().all(|it| it.is_correct() == group[0].is_correct());
-    let flat = is_flat(group, stated).filter(|_| is(filter, true) && is_even);
+    let flat = is_flat(group, stated, counted).filter(|_| is(filter, true) && is_even);
     let mut found = Vec::new();
     let mut add = |holds: bool, name, stated, what: &str| {
         found.extend(holds.then(|| Contradiction { name, stated, what: what.to_string() }));
@@ -192,7 +204,8 @@ fn of_group<'a>(
     add(is_mixed, "mixed-group", group_size, "has responses to another prompt in its group");
     add(!is_whole, "group-size", group_size, &format!("has {} responses", group.len()));
     add(!is_centred, "advantage", group_size, "has advantages that do not sum to 0");
-    let is_other = batch.and_then(|batch| are_of_rewards(group, stated, batch)) == Some(false);
+    let is_other =
+        counted.and_then(|counted| are_of_rewards(group, stated, counted)) == Some(false);
     let others = "has advantages that are not those of its rewards";
     add(is_centred && is_other, "advantage", scale_rewards, others);
     add(flat == Some(true), "no-filter", filter, "trained, all correct or all wrong");
@@ -207,33 +220,64 @@ fn times_drawn(group: &[&DumpedResponse], stated: &StatedSettings) -> usize {
     size.filter(|size| group.len().is_multiple_of(*size)).map_or(1, |size| group.len() / size)
 }
 
-/// TRL counts a response that no function rewards as 0; `None` where no reward is known.
-fn counted(responses: &[&DumpedResponse]) -> Option<Vec<f64>> {
-    responses.iter().find_map(|it| it.reward)?;
-    Some(responses.iter().map(|it| it.reward.unwrap_or(0.0)).collect())
+/// TRL 1.16.0 leaves out a response that no function rewards (`None`), versions before it may count it as 0.
+struct CountedRewards {
+    unrewarded: Option<f64>,
+    of_step: Vec<f64>,
+}
+
+impl CountedRewards {
+    fn of<'a>(&self, responses: impl IntoIterator<Item = &'a &'a DumpedResponse>) -> Vec<f64> {
+        responses.into_iter().filter_map(|it| it.reward.or(self.unrewarded)).collect()
+    }
+}
+
+fn readings(
+    responses: &[DumpedResponse],
+    groups: &BTreeMap<&str, Vec<&DumpedResponse>>,
+    stated: &StatedSettings,
+) -> Vec<CountedRewards> {
+    let is_known = responses.iter().any(|it| it.reward.is_some());
+    let reading = |unrewarded: Option<f64>| {
+        let of_step = responses.iter().filter_map(|it| it.reward.or(unrewarded)).collect();
+        let counted = CountedRewards { unrewarded, of_step };
+        let is_other = |group: &&Vec<_>| are_of_rewards(group, stated, &counted) == Some(false);
+        (groups.values().filter(is_other).count(), counted)
+    };
+    let readings = [None, Some(0.0)].into_iter().filter(|_| is_known).map(reading);
+    let readings: Vec<(usize, CountedRewards)> = readings.collect();
+    let fewest = readings.iter().map(|it| it.0).min();
+    readings.into_iter().filter(|it| Some(it.0) == fewest).map(|it| it.1).collect()
 }
 
 /// As TRL 1.16.0 makes advantages (trl/trainer/grpo_trainer.py), up to the rounding of f32; where the scale is not
-/// stated, in proportion. `batch`: the rewards of the step.
+/// stated, in proportion.
 fn are_of_rewards(
     group: &[&DumpedResponse],
     stated: &StatedSettings,
-    batch: &[f64],
+    counted: &CountedRewards,
 ) -> Option<bool> {
     const EPSILON: f64 = 1e-4;
     let size = stated.group_size.as_ref()?.1.as_u64()?;
     let advantages: Vec<f64> = group.iter().map(|it| it.advantage).collect::<Option<_>>()?;
-    let rewards = counted(group)?;
-    if size < 2 || size != group.len() as u64 || !batch.iter().all(|it| it.is_finite()) {
+    let rewards = counted.of(group);
+    let is_finite = counted.of_step.iter().all(|it| it.is_finite());
+    if size < 2 || size != group.len() as u64 || !is_finite {
         return None;
     }
-    let centred = advantage::centred(&rewards);
+    let mut centred = advantage::centred(&rewards).into_iter();
+    let expected = |it: &&DumpedResponse| {
+        it.reward.or(counted.unrewarded).and_then(|_| centred.next()).unwrap_or(0.0)
+    };
+    let centred: Vec<f64> = group.iter().map(expected).collect();
     let product = |other: &[f64]| centred.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
-    let deviation =
-        |values: &[f64]| estimators::standard_error_of_mean(values) * (values.len() as f64).sqrt();
+    let deviation = |values: &[f64]| {
+        let count = values.len() as f64;
+        if count < 2.0 { 0.0 } else { estimators::standard_error_of_mean(values) * count.sqrt() }
+    };
     let slope = match stated.scale_rewards.as_ref().and_then(|it| it.1.as_str()) {
         Some("group") => 1.0 / (deviation(&rewards) + EPSILON),
-        Some("batch") => 1.0 / (deviation(batch) + EPSILON),
+        Some("batch") => 1.0 / (deviation(&counted.of_step) + EPSILON),
         Some("none") => 1.0,
         _ if product(&centred) == 0.0 => 1.0 / EPSILON,
         _ => product(&advantages) / product(&centred),
@@ -247,8 +291,12 @@ fn are_of_rewards(
 }
 
 /// Without a gradient; `None` where that is not known.
-fn is_flat(group: &[&DumpedResponse], stated: &StatedSettings) -> Option<bool> {
-    let rewards = counted(group)?;
+fn is_flat(
+    group: &[&DumpedResponse],
+    stated: &StatedSettings,
+    counted: Option<&CountedRewards>,
+) -> Option<bool> {
+    let rewards = counted?.of(group);
     let is_flat = rewards.iter().all(|reward| (reward - rewards[0]).abs() < ROUNDING);
     (is_flat || times_drawn(group, stated) == 1).then_some(is_flat)
 }
@@ -526,6 +574,55 @@ mod tests {
         };
         for (sign, count) in [(1.0, 0), (-1.0, 1)] {
             assert_eq!(audited(1, &rows(sign), &stated, None).0.len(), count);
+        }
+    }
+
+    #[test]
+    fn a_response_that_no_function_rewards_is_left_out_or_counts_as_0() {
+        const GROUPS: [[Option<f64>; 4]; 3] = [
+            [Some(1.0), Some(0.0), Some(1.0), None],
+            [Some(1.0), None, Some(1.0), Some(1.0)],
+            [None; 4],
+        ];
+        let rows = |advantages: [[f64; 4]; 3]| {
+            let rows = GROUPS.iter().flatten().zip(advantages.into_iter().flatten()).enumerate();
+            let row = |(place, (reward, advantage)): (usize, (&Option<f64>, f64))| DumpedResponse {
+                group: (place / 4).to_string(),
+                reward: *reward,
+                advantage: Some(advantage),
+                ..response("q", None)
+            };
+            rows.map(row).collect::<Vec<DumpedResponse>>()
+        };
+        let [third, half] = [1.0 / 3.0, 0.5];
+        let left_out = [[third, -2.0 * third, third, 0.0], [0.0; 4], [0.0; 4]];
+        let as_0 = [[half, -half, half, -half], [0.25, -0.75, 0.25, 0.25], [0.0; 4]];
+        let neither = [[half, -half, half, -half], [0.0; 4], [0.0; 4]];
+        let [deviation_of_group, deviation_of_step] =
+            [third, 1.0 / 6.0].map(|it: f64| it.sqrt() + 1e-4);
+        let scaled = |by: f64| left_out.map(|group| group.map(|it| it / by));
+        for (scale, advantages, expected, flat) in [
+            ("none", left_out, 0, 2.0),
+            ("none", as_0, 0, 1.0),
+            ("none", neither, 1, 2.0),
+            ("", left_out, 0, 2.0),
+            ("group", scaled(deviation_of_group), 0, 2.0),
+            ("batch", scaled(deviation_of_step), 0, 2.0),
+            ("batch", scaled(deviation_of_group), 1, 2.0),
+        ] {
+            let is_one_generation = true;
+            let scale_rewards = key(scale);
+            let stated = StatedSettings { scale_rewards, is_one_generation, ..of_groups(4) };
+            let of_log = |reward, share| {
+                let log = log(&[("reward", reward), ("frac_reward_zero_std", share)]);
+                audited(1, &rows(advantages), &stated, Some(&log))
+            };
+            let is_as_0 = advantages == as_0;
+            let own = if is_as_0 { (5.0 / 12.0, third) } else { (5.0 / 6.0, third) };
+            let (traps, numbers, _) = of_log(own.0, own.1);
+            assert_eq!(traps.len(), expected, "{scale} {advantages:?}: {traps:?}");
+            assert_eq!(numbers["no gradient"], flat, "{scale} {advantages:?}");
+            assert_eq!(of_log(own.0 - 0.01, own.1).0.len(), expected + 1);
         }
     }
 

@@ -68,7 +68,7 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, E
 }
 
 fn malformed(path: &Path, text: &str) -> Option<Refused> {
-    match path.extension()?.to_str()? {
+    match path.extension()?.to_ascii_lowercase().to_str()? {
         "json" => {
             let error = serde_json::from_str::<serde::de::IgnoredAny>(text).err()?;
             Some(Refused { line: None, what: format!("it is no JSON: {error}") })

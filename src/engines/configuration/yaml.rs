@@ -82,7 +82,7 @@ pub fn parsed(text: &str) -> Result<Value, Refused> {
         match (around, key.take()) {
             (Value::Array(all), _) => all.push(value),
             (Value::Object(all), Some(name)) if all.contains_key(&name) => {
-                return refused(&format!("{name} stands twice in what begins at line {begun}"));
+                return refused(&format!("{name} occurs twice in what begins at line {begun}"));
             }
             (Value::Object(all), Some(name)) => {
                 all.insert(name, value);
@@ -199,7 +199,7 @@ mod tests {
         let many: String = (0..100_000).map(|key| format!("k{key}: 1\n")).collect();
         assert!(parsed(&many).is_err());
         assert!(parsed(&"[".repeat(100_000)).is_err());
-        assert!(parsed("a: 1\na: 2\n").unwrap_err().what.contains("stands twice"));
+        assert!(parsed("a: 1\na: 2\n").unwrap_err().what.contains("occurs twice"));
         assert!(parsed("a: &x {b: *x}\n").is_err());
         assert!(parsed("a: !!python/object/apply:os.system [x]\n").is_err());
     }

@@ -1,5 +1,6 @@
 //! A comparison of runs that other programs tracked, as sections.
 
+use crate::base::visible;
 use crate::records::tracked::TABLE;
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::{compared, text, text::Unit, words};
@@ -41,6 +42,14 @@ pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
     lines.extend(comparison.several_names.iter().map(|(side, names)| {
         let names = text::joined(names.iter().map(|name| text::visible(name)), ", ");
         format!("{side} is of several names: {names}. Where these are several methods, name more of a name.")
+    }));
+    let differing = comparison.differing_columns.iter().map(|(column, [a, b])| {
+        let [column, a, b] = [column, a, b].map(|it| text::visible(&visible::shortened(it, 40)));
+        format!("{column} (A {a}, B {b})")
+    });
+    let differing = text::joined(differing, ", ");
+    lines.extend((!differing.is_empty()).then(|| {
+        format!("The arms differ in: {differing}. The verdict is of the method and these together.")
     }));
     let alone = comparison.without_partner.iter().map(|WithoutPartner { side, run, seed }| {
         let seed = seed.map_or("without a seed".to_owned(), |seed| format!("seed {seed}"));

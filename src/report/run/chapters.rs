@@ -205,7 +205,11 @@ fn cost(report: &Report) -> Section {
     ];
     let rows = rows
         .map(|(name, count)| row![name, count.map_or("not recorded".to_owned(), text::grouped)]);
-    let mut blocks = vec![Block::Table(Table::new("What was counted.", "counter | count #", rows))];
+    let caption = match report.status.state {
+        "stalled" | "saturated" => "What was counted, without the rollout step that ended the run.",
+        _ => "What was counted.",
+    };
+    let mut blocks = vec![Block::Table(Table::new(caption, "counter | count #", rows))];
     if let Some(total) = counts.seconds {
         let named: f64 = counts.seconds_by_phase.iter().map(|(_, seconds)| seconds).sum();
         let rest = (total - named > 0.05).then(|| ("everything else".to_owned(), total - named));

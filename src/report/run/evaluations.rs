@@ -2,6 +2,7 @@
 
 use crate::experiment::sets;
 use crate::records::{Counters, Ending, EvaluationRecord, StepMetrics};
+use crate::report::text::Unit;
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
 use crate::statistics::{Counts, Interval, Question, Uncertainty, accuracy, estimators, paired};
 use serde::Serialize;
@@ -246,14 +247,15 @@ fn left_out(loaded: &RunReportLoaded) -> Option<String> {
     })
 }
 
-/// No update had a gradient, or everything was wrong.
+/// It ended early, or no update had a gradient.
 fn nothing_learned(loaded: &RunReportLoaded) -> Option<String> {
     let outcome = loaded.outcome.as_ref()?;
     let values = |name: &'static str| {
         loaded.metrics.iter().filter_map(move |step| step.metrics.get(name).copied())
     };
-    if outcome.ending == Ending::Stalled {
-        return Some("Stalled: every response was wrong.".into());
+    if matches!(outcome.ending, Ending::Stalled | Ending::Diverged) {
+        let (ended, step) = (outcome.ending.name(), outcome.step());
+        return Some(format!("The run {ended} in rollout step {step}."));
     }
     let scores = loaded.evaluations.iter().map(|it| it.record.avg_at_k);
     let mut scores = scores.chain(values("rollout/accuracy")).peekable();
@@ -282,13 +284,10 @@ fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     };
     let size = format!("n = {} × k = {} × 1 run", result.problems, result.samples);
     let on = format!("On {}, avg@{}", result.set, result.samples);
-    let around = |estimate: &ShownEstimate| {
-        format!(
-            "95 % interval {} for these {} problems, {} for another draw of problems ({size})",
-            text::uncertainty(&estimate.fixed_problems),
-            result.problems,
-            text::uncertainty(&estimate.new_problems),
-        )
+    let with_size = |estimate: &ShownEstimate| {
+        let problems = result.problems as usize;
+        let these = format!("these {}", text::counted(problems, "problem", "problems"));
+        around(estimate, &these) + &format!(" ({size})")
     };
     match (&result.base, &result.last, &result.difference) {
         (Some(base), Some(last), Some(difference)) => {
@@ -304,7 +303,7 @@ fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
                 text::percent(last.avg_at_k.value),
                 text::updates(last.counters.updates),
                 text::signed_points(difference.value),
-                around(difference),
+                with_size(difference),
                 without_noise(difference, &base.avg_at_k, &last.avg_at_k),
             )
         }
@@ -312,18 +311,40 @@ fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
             "{on} is {} after {}, {}.",
             text::percent(last.avg_at_k.value),
             text::updates(last.counters.updates),
-            around(&last.avg_at_k),
+            with_size(&last.avg_at_k),
         ),
         (Some(base), None, _) => {
-            let what =
-                if loaded.outcome.is_some() { "was evaluated" } else { "is evaluated so far" };
+            let evaluated = match loaded.outcome {
+                Some(_) => "was evaluated on it",
+                None => "has been evaluated on it yet",
+            };
             format!(
-                "{on} is {} for the base policy, {}; no trained policy {what} on it.",
+                "{on} is {} for the base policy, {}; no trained policy {evaluated}.",
                 text::percent(base.avg_at_k.value),
-                around(&base.avg_at_k),
+                with_size(&base.avg_at_k),
             )
         }
         (None, None, _) => unreachable!("a set without evaluations is not listed"),
+    }
+}
+
+fn around(estimate: &ShownEstimate, these: &str) -> String {
+    let [fixed, new] = [&estimate.fixed_problems, &estimate.new_problems];
+    let reason = |of: &Uncertainty| {
+        of.withheld.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
+    };
+    let [why_fixed, why_new] = [fixed, new].map(reason);
+    let another = "for another draw of problems";
+    let shown = |of: &Uncertainty| of.interval.map(|interval| Unit::Share.interval(&interval));
+    match (shown(fixed), shown(new)) {
+        (Some(fixed), Some(new)) => format!("95 % interval {fixed} for {these}, {new} {another}"),
+        (None, Some(new)) => {
+            format!("no interval for {these}{why_fixed}, 95 % interval {new} {another}")
+        }
+        (Some(fixed), None) => {
+            format!("95 % interval {fixed} for {these}, none {another}{why_new}")
+        }
+        (None, None) => format!("no interval for {these}{why_fixed}, nor {another}{why_new}"),
     }
 }
 
@@ -340,6 +361,14 @@ mod tests {
             estimate(0.5, [fixed, new], (0.0, 1.0))
         };
         let (noisy, silent) = (shown(&[1, 1, 0]), shown(&[0, 0, 2]));
+        let these = "these 3 problems";
+        assert_eq!(
+            around(&silent, these),
+            "no interval for these 3 problems (all responses to each problem have the same outcome), nor for another \
+             draw of problems (3 problems, fewer than 10)"
+        );
+        let none = ", none for another draw of problems (3 problems, fewer than 10)";
+        assert!(around(&noisy, these).ends_with(none), "{}", around(&noisy, these));
         assert_eq!(without_noise(&noisy, &noisy, &noisy), "");
         assert_eq!(without_noise(&silent, &silent, &silent), "");
         assert_eq!(

@@ -12,7 +12,7 @@ pub(crate) mod chapters;
 
 use crate::base::files;
 use crate::records::audit::{self, DigestFault};
-use crate::records::{FolderEntries, Outcome, RunFolder, Session};
+use crate::records::{FolderEntries, NotFinite, Outcome, RunFolder, Session};
 use crate::report::page::Curves;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
@@ -93,6 +93,11 @@ pub const UNFINISHED: &str = "unfinished";
 pub struct RunStatus {
     /// `finished`, `saturated`, `stalled`, `diverged` or [`UNFINISHED`].
     pub state: &'static str,
+    pub rollout_steps: u64,
+    pub planned_rollout_steps: u64,
+    pub updates: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_finite: Option<NotFinite>,
     pub sentence: String,
 }
 
@@ -127,7 +132,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);
     let environment = loaded.environment.as_ref().map(|environment| visible(&environment.facts));
     Ok(Report {
-        schema: "dapo-report/5",
+        schema: "dapo-report/6",
         run: identity(&loaded),
         status: status(&loaded),
         headline: evaluations::headline(&loaded, &evaluations),
@@ -195,25 +200,34 @@ fn identity(loaded: &RunReportLoaded) -> RunFacts {
 
 fn status(loaded: &RunReportLoaded) -> RunStatus {
     let planned = loaded.experiment.training.rollout_steps;
+    let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
+    let counters = loaded.outcome.as_ref().map_or(recorded, |outcome| outcome.counters);
+    let status = RunStatus {
+        state: UNFINISHED,
+        rollout_steps: counters.rollout_steps,
+        planned_rollout_steps: planned,
+        updates: counters.updates,
+        not_finite: None,
+        sentence: String::new(),
+    };
     let Some(outcome) = &loaded.outcome else {
-        let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
         let sentence = format!(
             "This run is unfinished: {} of {planned} rollout steps ({}) are recorded, and there is no outcome.json. \
              What follows is a snapshot, not a result.",
-            recorded.rollout_steps,
-            text::updates(recorded.updates)
+            status.rollout_steps,
+            text::updates(status.updates)
         );
-        return RunStatus { state: UNFINISHED, sentence };
+        return RunStatus { sentence, ..status };
     };
     let state = outcome.ending.name();
     let sentence = format!(
         "{}: {}. {} of {planned} rollout steps, {}.",
         text::capital(state),
         endings::sentence(outcome),
-        outcome.counters.rollout_steps,
-        text::updates(outcome.counters.updates)
+        status.rollout_steps,
+        text::updates(status.updates)
     );
-    RunStatus { state, sentence }
+    RunStatus { state, sentence, not_finite: outcome.not_finite.clone(), ..status }
 }
 
 fn visible(facts: &BTreeMap<String, String>) -> BTreeMap<String, String> {

@@ -3,12 +3,12 @@
 use crate::report::page::{
     self, Block, Curves, Figure, Look, Page, Panel, PanelSize, Section, Table, TableCell, row,
 };
-use crate::report::study::{checking, comparison, context, courses, headline, scores, stability};
+use crate::report::study::{comparison, context, courses, headline, scores, stability};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
 use crate::study::claims as paper_claims;
 use crate::study::{
-    Clock, FamilyResult, Judged, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
+    Cell, Clock, FamilyResult, Judged, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
     comparisons::Comparison,
 };
 use std::collections::BTreeSet;
@@ -89,7 +89,6 @@ fn declared(context: &Context) -> Vec<Block> {
     } else {
         "; the program\u{2019}s own margin, as none is declared"
     };
-    // Only scores have a margin.
     let equivalent = if metrics().any(Metric::is_avg_at_k) {
         format!(
             " arms are equivalent if they differ by less than {} (shaded in the figure{whose_margin}) by two one-sided \
@@ -399,12 +398,12 @@ fn limits(context: &Context) -> String {
 
 fn check(context: &Context) -> String {
     let cells = context.counted_cells();
-    let cell = checking::example(&cells).map_or(String::new(), |cell| {
-        let minutes = text::minutes(cell.wall_seconds);
-        format!(" ({minutes} for the cheapest; commands in the appendix)")
+    let cell = Cell::cheapest(cells).map_or(String::new(), |cell| {
+        let duration = text::duration(cell.wall_seconds);
+        format!(" ({duration} for the cheapest; commands in the appendix)")
     });
     format!(
-        "dapo verify . checks the records and this report against each other; only training a cell \
+        "`dapo verify .` checks the records and this report against each other; only training a cell \
          again shows that its run took place{cell}."
     )
 }

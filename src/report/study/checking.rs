@@ -1,26 +1,24 @@
 //! How to check the study: digests, ledger heads, and commands that train a cell again and compare it bit for bit.
 
+use crate::experiment::bases;
 use crate::records::run_folder::{EXACT_F32, is_portable};
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::{Cell, CellEnding};
+use crate::study::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn section(context: &Context) -> Section {
     let cells = context.counted_cells();
     let mut blocks = vec![Block::Text(exactness(&cells))];
-    match example(&cells) {
+    match Cell::cheapest(cells.iter().copied()) {
         Some(cell) => blocks.extend([
-            Block::Heading(format!("Check one cell yourself in {}", text::minutes(cell.wall_seconds))),
+            Block::Heading("Check one cell yourself".to_owned()),
             Block::Text(format!(
-                "The cell that took least time: {}, seed {}. Run the lines in the study\u{2019}s \
-                 folder, which has the records. The first command checks the records and this report, the second trains the \
-                 cell again from its own record, the third compares every metric, outcome and digest \
-                 and lists what differs. Base policy and problems are looked for around the study; \
-                 where they are elsewhere, --inputs FOLDER names the folder that their paths start \
-                 from.",
+                "The cell that took least time: {}, seed {}, {}. {}",
                 text::visible(&cell.name),
-                cell.seed
+                cell.seed,
+                text::duration(cell.wall_seconds),
+                way(cell)
             )),
             Block::Code(commands(cell)),
             Block::Text(format!(
@@ -73,18 +71,27 @@ fn exactness(cells: &[&Cell]) -> String {
     format!("{}: {meaning}.", text::listed(words))
 }
 
-/// The cheapest finished cell to repeat; the first by name of equals.
-pub fn example<'a>(cells: &[&'a Cell]) -> Option<&'a Cell> {
-    let whole = |cell: &&&Cell| {
-        let finished = cell.ending == CellEnding::Finished;
-        finished && cell.ledger_head.is_some() && cell.wall_seconds.is_finite()
-    };
-    let cheaper = |a: &'a Cell, b: &'a Cell| if b.wall_seconds < a.wall_seconds { b } else { a };
-    cells.iter().filter(whole).copied().reduce(cheaper)
+fn has_made_base(cell: &Cell) -> bool {
+    bases::of_seed(&cell.experiment.inputs.model, cell.seed).is_some()
+}
+
+fn way(cell: &Cell) -> &'static str {
+    if has_made_base(cell) {
+        return "Its base policy is in no repository and has to be made first, which takes minutes. In the \
+                study\u{2019}s folder the command checks the records and this report, and prints the lines that make \
+                the base policy, train the cell again and compare it.";
+    }
+    "Run the lines in the study\u{2019}s folder, which has the records. The first command checks the records and this \
+     report, the second trains the cell again from its own record, the third compares every metric, outcome and digest \
+     and lists what differs. Base policy and problems are looked for around the study; where they are elsewhere, \
+     --inputs FOLDER names the folder that their paths start from."
 }
 
 /// Paths are relative to the study's folder.
 fn commands(cell: &Cell) -> String {
+    if has_made_base(cell) {
+        return "dapo verify .".to_owned();
+    }
     let name = text::visible(&cell.file_name());
     format!(
         "dapo verify .\ndapo train cells/{name} --out check\ndapo runs cells cells/{name} --run check"
@@ -129,6 +136,6 @@ fn inputs(cells: &[&Cell]) -> Table {
     let rows = text::counts(inputs)
         .into_iter()
         .map(|((name, digest), count)| row![name, Look::Code.of(digest), TableCell::count(count)]);
-    let caption = "What went into the runs. An input that stands twice was not the same for all.";
+    let caption = "What went into the runs. An input that occurs twice was not the same for all.";
     Table::new(caption, "input | SHA-256 | runs #", rows)
 }

@@ -52,13 +52,25 @@ fn scores_caption(context: &Context, grid: &GridSummary) -> String {
             "No arm has two runs, so nothing is known of the spread between training runs".into()
         }
     };
-    let base_score = grid.arms.iter().find_map(|arm| arm.base_score).map(text::percent);
-    let start = base_score.map(|score| format!(" The base policy starts at {score}."));
     format!(
         "{spread}.{} Circles: single runs; filled mark: their mean; bar: {} interval for other training runs.",
-        start.unwrap_or_default(),
+        before_training(context, grid).unwrap_or_default(),
         context.level()
     )
+}
+
+fn before_training(context: &Context, grid: &GridSummary) -> Option<String> {
+    let scores: Vec<f64> = grid.arms.iter().filter_map(|arm| arm.base_score).collect();
+    let least = scores.iter().copied().reduce(f64::min)?;
+    let most = scores.iter().copied().reduce(f64::max)?;
+    let (least, most, is_one) = (text::points(least), text::percent(most), least == most);
+    let (which, mean) = match context.base_policies() {
+        0 | 1 => ("the base policy scores", ""),
+        _ => ("base policies score", " in the mean"),
+    };
+    let score =
+        if is_one { format!("{most}{mean}") } else { format!("{least} to {most}{mean}, by arm") };
+    Some(format!(" Before training {which} {score}."))
 }
 
 fn seeds(context: &Context, grid: &GridSummary) -> Table {

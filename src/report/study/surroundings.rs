@@ -28,7 +28,7 @@ fn facts(cells: &[&Cell]) -> Table {
     let rows = text::counts(facts).into_iter().map(|((name, value), count)| {
         row![name, visible::start(&value, 200), TableCell::count(count)]
     });
-    let caption = "Recorded facts. A fact that stands twice was not the same for all runs.";
+    let caption = "Recorded facts. A fact that occurs twice was not the same for all runs.";
     Table::new(caption, "fact | value | runs #", rows)
 }
 

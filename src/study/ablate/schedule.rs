@@ -274,7 +274,6 @@ fn pace(jobs: &[Job], at_once: usize) -> Pace {
 
 fn dev_accuracy(folder: &RunFolder) -> Option<f64> {
     let path = folder.path("evaluations.jsonl");
-    // Only for display: an unreadable file gives no number.
     let records: Vec<EvaluationRecord> = files::complete_lines(&path).unwrap_or_default();
     records.iter().rfind(|record| record.set == sets::DEV).map(|record| record.avg_at_k)
 }

@@ -48,7 +48,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     let begun = begun(&records.experiment, &records.manifest, &records.metrics);
     check::identity(&begun).map_err(|reason| refuse("manifest.json", reason))?;
     let Some(outcome) = &records.outcome else {
-        return Err(refuse("outcome.json", "is missing: the run is not finished".to_string()));
+        return Err(refuse("outcome.json", "is missing: the run is unfinished".to_string()));
     };
     check_digests(folder, outcome)?;
     if let Some(contradiction) = records.contradictions().first() {
@@ -239,13 +239,16 @@ fn problem_ids(rows: &[Row], samples: u64) -> Result<Vec<&str>, String> {
         let whole = rows.len() as u64 == samples
             && rows.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
         if !whole {
-            return Err(format!("problem {:?} has not the samples 0 to k - 1", rows[0].problem));
+            return Err(format!(
+                "problem {:?} does not have the samples 0 to k - 1",
+                rows[0].problem
+            ));
         }
         ids.push(rows[0].problem.as_str());
     }
     let distinct: BTreeSet<&str> = ids.iter().copied().collect();
     if distinct.len() != ids.len() {
-        return Err("a problem stands in two places".to_string());
+        return Err("a problem occurs in two places".to_string());
     }
     Ok(ids)
 }

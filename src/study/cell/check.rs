@@ -54,7 +54,7 @@ fn place(set: &str, step: u64) -> String {
 pub(super) fn identity(cell: &Cell) -> Result<(), String> {
     let Cell { experiment, inputs: digests, .. } = cell;
     if let Some(problem) = validate::problems(experiment).into_iter().next() {
-        return Err(format!("no run can have its `experiment`: {problem}"));
+        return Err(format!("its `experiment` is not valid: {problem}"));
     }
     let (arm, seed) = (experiment.arm_sha256(), experiment.execution.seed);
     ensure(cell.arm_sha256 == arm, "`arm_sha256` is not the hash of `experiment`")?;
@@ -98,7 +98,7 @@ fn shape(cell: &Cell) -> Result<(), String> {
         };
         let (count, k, bits) = (problems.count, evaluation.samples, evaluation.outcomes.len());
         if problems.tags.values().flatten().any(|place| *place as u64 >= count) {
-            return Err(format!("set `{set}` has a tag of a problem that it has not"));
+            return Err(format!("set `{set}` has a tag of a problem that it does not have"));
         }
         let reason = format_args!("set `{set}` was evaluated without problems or samples");
         ensure(k > 0 && count > 0, reason)?;

@@ -163,6 +163,16 @@ impl CellEvaluation {
 pub type CellOutcomes<'a> = Vec<(&'a str, u64, &'a [bool])>;
 
 impl Cell {
+    /// The finished one that took least time; the first of equals.
+    pub fn cheapest<'a>(cells: impl IntoIterator<Item = &'a Self>) -> Option<&'a Self> {
+        let is_whole = |cell: &&Self| {
+            let finished = cell.ending == CellEnding::Finished;
+            finished && cell.ledger_head.is_some() && cell.wall_seconds.is_finite()
+        };
+        let seconds = |cell: &&Self| cell.wall_seconds;
+        cells.into_iter().filter(is_whole).min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+    }
+
     pub fn outcomes(&self, of: impl Fn(&CellEvaluation) -> bool) -> CellOutcomes<'_> {
         let wanted = self.evaluations.iter().filter(|evaluation| of(evaluation));
         wanted
@@ -290,7 +300,7 @@ pub fn read_folder(study: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), StudyEr
     let packed = packed::beside(folder)?;
     let mut names = match files::kind(folder)? {
         None if !packed.is_empty() => Vec::new(),
-        None => return Err(StudyError::invalid(study, "is no study: it has no folder cells")),
+        None => return Err(StudyError::invalid(study, "is not a study: it has no folder `cells`")),
         _ => files::list(folder)?,
     };
     names.retain(|name| name.ends_with(".json"));

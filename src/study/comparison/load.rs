@@ -2,6 +2,7 @@
 
 use crate::base::files::{self, FileKind, foreign};
 use crate::base::visible;
+use crate::experiment::diagnose;
 use crate::records::{
     ColumnNames, Counters, Ending, GradedTable, RunFolder,
     tables::{format, graded_lines},
@@ -187,7 +188,12 @@ fn choose<'a>(
     let known = sets.iter().copied().collect::<Vec<_>>().join(", ");
     let reason = match (&options.set, sets.len()) {
         (Some(set), _) if sets.contains(set.as_str()) => return Ok(set.clone()),
-        (Some(set), _) => format!("no evaluation of set `{set}`, only of {known}"),
+        (Some(set), _) => {
+            let names = Vec::from_iter(sets.iter().map(ToString::to_string));
+            let near = diagnose::nearest(set, &names);
+            let near = near.map_or(String::new(), |name| format!("; did you mean {name}?"));
+            format!("no evaluation of set `{set}`, only of {known}{near}")
+        }
         (None, 1) => return Ok(known),
         (None, 0) => "nothing was evaluated".to_string(),
         (None, _) => {

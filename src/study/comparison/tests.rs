@@ -246,7 +246,10 @@ fn cells_are_compared_when_they_are_about_the_same_problems() {
     let diverged = diverged.sealed().write(&folder.path().join("diverged")).unwrap();
     let error = load::side(&[diverged], &ComparisonOptions::default()).unwrap_err().to_string();
     assert!(error.contains("only the base policy was evaluated on set `dev`"), "{error}");
-    let missing = ComparisonOptions { set: Some("plus".into()), ..ComparisonOptions::default() };
-    let error = load::side(&[&one], &missing).unwrap_err().to_string();
-    assert!(error.ends_with("no evaluation of set `plus`, only of dev"), "{error}");
+    for (set, near) in [("plus", ""), ("Dev", "; did you mean dev?")] {
+        let missing = ComparisonOptions { set: Some(set.into()), ..ComparisonOptions::default() };
+        let error = load::side(&[&one], &missing).unwrap_err().to_string();
+        let told = format!("no evaluation of set `{set}`, only of dev{near}");
+        assert!(error.ends_with(&told), "{error}");
+    }
 }

@@ -156,21 +156,25 @@ fn dynamic_sampling(recorded: &Recorded) -> Option<(Seen, f64)> {
     let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups")?;
     let dropped = correct + wrong;
     let mut evidence = format!(
-        "{dropped} of {groups} sampled groups ({}) were dropped, {}; {refills} refill rounds",
+        "{dropped} of {groups} sampled groups ({}) were dropped, {}; {}",
         percent(dropped, groups),
         match experiment.dapo.dynamic_sampling {
             DynamicSampling::Resample { metric: FilterMetric::Reward, .. } =>
                 "each of equal rewards".to_string(),
             _ => format!("{correct} all correct and {wrong} all wrong"),
-        }
+        },
+        counted(refills, "refill round", "refill rounds")
     );
     let discarded = recorded.sum("effect/dynamic_sampling_discarded_surplus_groups");
     if let Some(count) = discarded.filter(|count| *count > 0.0) {
-        evidence += &format!("; {count} useful groups beyond the batch discarded");
+        let groups = counted(count, "useful group", "useful groups");
+        evidence += &format!("; {groups} beyond the batch discarded");
     }
     let carried = recorded.last(CARRIED);
     if let Some(count) = carried.filter(|count| *count > 0.0) {
-        evidence += &format!("; {count} useful groups beyond the batch still wait");
+        let wait = if count == 1.0 { "waits" } else { "wait" };
+        let groups = counted(count, "useful group", "useful groups");
+        evidence += &format!("; {groups} beyond the batch still {wait}");
     }
     let filled: Vec<f64> = recorded.values("effect/dynamic_sampling_batch_filled_share").collect();
     let short = filled.iter().filter(|share| **share < 1.0).count();
@@ -194,6 +198,10 @@ fn dynamic_sampling(recorded: &Recorded) -> Option<(Seen, f64)> {
         }
     }
     Some(((dropped > 0.0, evidence), dropped / groups))
+}
+
+fn counted(count: f64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1.0 { one } else { many })
 }
 
 fn token_level_loss(recorded: &Recorded) -> Option<(Seen, f64)> {

@@ -223,6 +223,9 @@ fn carried_groups_are_those_that_wait_at_the_end_and_grow_old_beyond_a_batch() {
     let many = carried(experiment.training.prompts_per_step as f64 + 1.0);
     assert_eq!(many.named_warnings[0].name, "carried-groups-grow-old");
     assert!(!of(&carried(0.0), "Dynamic Sampling").evidence.contains("wait"));
+    let one = carried(1.0);
+    let evidence = &of(&one, "Dynamic Sampling").evidence;
+    assert!(evidence.contains("; 1 useful group beyond the batch still waits"), "{evidence}");
 }
 
 #[test]

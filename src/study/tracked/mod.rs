@@ -30,7 +30,7 @@ pub struct TrackedOptions {
     /// Compare the mean over this last share of the budget, such as 0.2: of the points at the places that all runs
     /// have or, where one place at most would count and a run has more, of the line through a run's own points, from
     /// where all runs have begun. Default: the value at the budget.
-    #[arg(long, value_name = "SHARE", conflicts_with = "to_level", requires = "curves")]
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "to_level", requires = "curves")]
     pub window: Option<f64>,
     /// Compare when the curves reach this value for the first time: at places that all runs have, or on their lines.
     #[arg(long, value_name = "VALUE", conflicts_with = "margin", requires = "curves")]
@@ -44,6 +44,11 @@ pub struct TrackedOptions {
     /// Of --curves and --runs: runs within 0 and 1 and runs far above have one unit, and are no shares and percent.
     #[arg(long)]
     pub same_unit: bool,
+}
+
+/// Errors: what is no number, such as a number of percent.
+pub fn share(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "expected a share, such as 0.2 for 20 %".to_string())
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -87,6 +92,8 @@ pub struct TrackedComparison {
     pub not_compared: BTreeSet<String>,
     /// Where `FILE:TEXT` takes runs of several names: the side's names without seeds.
     pub several_names: BTreeMap<char, BTreeSet<String>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub differing_columns: BTreeMap<String, [String; 2]>,
     pub runs: Vec<TrackedValue>,
     pub paired: bool,
     pub without_partner: Vec<WithoutPartner>,
@@ -151,6 +158,7 @@ pub fn compare(
     let without_partner = [('A', alone), ('B', others)].into_iter().flat_map(|(side, runs)| {
         runs.into_iter().map(move |it| WithoutPartner { side, run: it.name.clone(), seed: it.seed })
     });
+    let differing_columns = tracked::table::differing(&a, &b)?;
     let all: Vec<&TrackedRun> = a.iter().chain(&b).copied().collect();
     let metric = reading::metric(&all, options)?;
     let read = all.iter().map(|run| reading::on_clock(run, &metric, &options.at));
@@ -187,6 +195,7 @@ pub fn compare(
         ignored,
         not_compared: BTreeSet::new(),
         several_names: BTreeMap::new(),
+        differing_columns,
         runs,
         paired,
         without_partner: without_partner.collect(),

@@ -1,6 +1,7 @@
 //! The files of a side, and which of their runs belong to it.
 
 use crate::base::{files, visible};
+use crate::experiment::diagnose;
 use crate::records::TrackedRun;
 use crate::records::tracked;
 use crate::study::{StudyError, TrackedOptions};
@@ -72,6 +73,11 @@ fn named(file: &str, part: &str, runs: Vec<TrackedRun>) -> Result<TrackedSide, S
     let Some(rule) = rules.into_iter().find(|rule| names.iter().any(|name| rule(name))) else {
         let columns: BTreeSet<&String> = runs.iter().flat_map(|run| run.curves.keys()).collect();
         let mut reason = format!("no run is called {part:?}; there are {}", listed(&names));
+        let is_meant =
+            |name: &&String| plain(name) == plain(part) || diagnose::is_misspelt(part, name);
+        if let Some(name) = names.iter().find(is_meant) {
+            reason = format!("{reason}; did you mean {}?", listed([name]));
+        }
         if !is_table && columns.iter().any(|column| column.contains(part)) {
             let what = "is a metric; where each is a run, write rows with the columns run, step and metric";
             reason = format!("{reason}; each of its columns {} {what}", listed(columns));

@@ -1,7 +1,9 @@
 //! The exact key that is wrong, the nearest valid name, and the variant that a stray key belongs to. Names come from
 //! serde's own messages, so that there is no second list: a table is deserialised again with one thing changed.
 
-use crate::experiment::{Experiment, sources::is_within};
+use crate::experiment::Experiment;
+use crate::experiment::sources::{self, Key, is_within};
+use std::collections::BTreeSet;
 use toml::{Table, Value};
 
 const NOBODY: &str = "\u{1}";
@@ -21,6 +23,12 @@ pub fn parse(merged: &Table) -> Result<Experiment, Failure> {
 
 /// The failure with its exact key and with what would be valid in its place.
 pub fn explained(merged: &Table, failure: Failure) -> Failure {
+    let Failure { key, reason } = placed(merged, failure);
+    let plain = plain_type(&reason, get(merged, &key));
+    Failure { key, reason: plain.unwrap_or(reason) }
+}
+
+fn placed(merged: &Table, failure: Failure) -> Failure {
     let value = get(merged, &failure.key).and_then(Value::as_integer);
     if let Some(value) = value.filter(|value| *value < 0)
         && failure.key.ends_with(".top_k")
@@ -67,8 +75,8 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
             }
         }
         _ => {
-            let reason = with_variants(merged, &failure);
-            Failure { key: failure.key, reason: with_suggestion(&reason) }
+            let reason = with_key(merged, &failure.key, &with_variants(merged, &failure));
+            Failure { reason, ..failure }
         }
     }
 }
@@ -108,7 +116,7 @@ fn unknown_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let kind = table.get("kind").map(Value::as_str);
     let key = format!("{}.kind", failure.key);
     if kind == Some(failure.reason.split('`').nth(1)) {
-        return Failure { key, reason: with_suggestion(&failure.reason) };
+        return Failure { reason: with_variant(&key, &failure.reason), key };
     }
     if kind.is_none() {
         return Failure { key, ..failure };
@@ -120,15 +128,17 @@ fn unknown_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
 /// An unknown key of a table with a `kind`: serde names the table; the key may belong to another kind.
 fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let Some(stray) = failure.reason.split('`').nth(1).map(str::to_string) else { return failure };
-    if failure.key.rsplit('.').next() == Some(stray.as_str()) {
-        return Failure { reason: with_suggestion(&failure.reason), ..failure };
+    if last_name(&failure.key) == stray {
+        let reason = with_key(merged, &failure.key, &failure.reason);
+        return Failure { reason, ..failure };
     }
     let inside = table.iter().find(|(_, value)| value.get(&stray).is_some());
     if (stray == "kind" || !table.contains_key(&stray))
         && let Some((name, _)) = inside
     {
         let key = format!("{}.{name}.{stray}", failure.key);
-        return Failure { key, reason: with_suggestion(&failure.reason) };
+        let reason = with_key(merged, &key, &failure.reason);
+        return Failure { key, reason };
     }
     let Some(kind) = table.get("kind").and_then(Value::as_str) else {
         return Failure { reason: with_suggestion(&failure.reason), ..failure };
@@ -142,15 +152,16 @@ fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failur
             .is_none_or(|reason| !reason.starts_with(&unknown))
     };
     let owners: Vec<String> = kinds(merged, &failure.key).into_iter().filter(belongs).collect();
+    let key = format!("{}.{stray}", failure.key);
     let reason = if owners.is_empty() {
-        with_suggestion(&failure.reason)
+        with_key(merged, &key, &failure.reason)
     } else {
         format!(
             "unknown field `{stray}` with kind = \"{kind}\"; it is a key of kind = {}",
             quoted(&owners)
         )
     };
-    Failure { key: format!("{}.{stray}", failure.key), reason }
+    Failure { key, reason }
 }
 
 fn wrong_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
@@ -183,6 +194,17 @@ fn with_variants(merged: &Table, failure: &Failure) -> String {
         Some((start, _name)) => format!("{start}expected a table"),
         None => failure.reason.clone(),
     }
+}
+
+fn plain_type(reason: &str, value: Option<&Value>) -> Option<String> {
+    let (got, expected) = reason.strip_prefix("invalid ")?.rsplit_once(", expected ")?;
+    let wanted = match expected {
+        "u64" | "u32" | "usize" if got.starts_with("value: integer `-") => "at least 0",
+        "u64" | "u32" | "usize" if got.starts_with("type: ") => "a whole number",
+        "f64" if got.starts_with("type: ") => "a number",
+        _ => return None,
+    };
+    Some(format!("must be {wanted}, got {}", value?))
 }
 
 fn kinds(merged: &Table, key: &str) -> Vec<String> {
@@ -248,7 +270,6 @@ fn valid_names(reason: &str) -> Vec<String> {
     reason.split('`').skip(1).step_by(2).skip(1).map(str::to_string).collect()
 }
 
-/// The message with the nearest valid name, where serde lists the valid ones.
 pub fn with_suggestion(reason: &str) -> String {
     let unknown = reason.starts_with("unknown field") || reason.starts_with("unknown variant");
     let wrong = reason.split('`').nth(1).filter(|_| unknown);
@@ -256,6 +277,81 @@ pub fn with_suggestion(reason: &str) -> String {
         Some(name) => format!("{reason}; did you mean `{name}`?"),
         None => reason.to_string(),
     }
+}
+
+fn with_key(merged: &Table, key: &str, reason: &str) -> String {
+    if !reason.starts_with("unknown field") {
+        return with_variant(key, reason);
+    }
+    let name = last_name(key);
+    let mut below = (name.to_string(), get(merged, key).and_then(Value::as_table));
+    while let Some((inner, value)) = below.1.filter(|table| table.len() == 1).and_then(first) {
+        below = (format!("{}.{inner}", below.0), value.as_table());
+    }
+    let called = [below.0.as_str(), name].map(keys_called).into_iter();
+    let called = called.map(|keys| Vec::from_iter(keys.into_iter().filter(|own| own != key)));
+    let away = |other: &str| strsim::osa_distance(&plain(name), &plain(other));
+    let own = nearest(name, &valid_names(reason)).map(|own| away(&own));
+    let is_nearer =
+        |other: &String| !key.contains('.') && own.is_none_or(|own| away(last_name(other)) < own);
+    let near = keys_near(name).into_iter().filter(is_nearer).collect();
+    match called.chain([near]).find(|keys| !keys.is_empty()) {
+        Some(keys) => format!("{reason}; did you mean `{}`?", keys.join("` or `")),
+        None => with_suggestion(reason),
+    }
+}
+
+fn with_variant(key: &str, reason: &str) -> String {
+    let variant = reason.split('`').nth(1).map(plain).unwrap_or_default();
+    if key == "dapo.method.kind" && ["grpo", "dapo"].contains(&&*variant) {
+        return format!("{reason}; GRPO and DAPO are experiments without [dapo.method]");
+    }
+    with_suggestion(reason)
+}
+
+fn first(table: &Table) -> Option<(&String, &Value)> {
+    table.iter().next()
+}
+
+pub fn meant(asked: &str) -> Vec<String> {
+    let called = [asked, last_name(asked)].map(keys_called).into_iter();
+    called.chain([keys_near(asked)]).find(|keys| !keys.is_empty()).unwrap_or_default()
+}
+
+/// Whose paths end with a name, or whose last name has it as its initials (`lr`).
+fn keys_called(name: &str) -> Vec<String> {
+    let ending = format!(".{name}");
+    let initials = |path: &str| -> String {
+        last_name(path).split('_').filter_map(|word| word.chars().next()).collect()
+    };
+    let has_name = |path: &str| path == name || path.ends_with(&ending);
+    let has_initials = |path: &str| name.len() > 1 && initials(path) == name;
+    let rules: [&dyn Fn(&str) -> bool; 2] = [&has_name, &has_initials];
+    let of_rules = rules.map(|is_called| Vec::from_iter(paths().filter(|path| is_called(path))));
+    of_rules.into_iter().find(|keys| !keys.is_empty()).unwrap_or_default()
+}
+
+fn keys_near(asked: &str) -> Vec<String> {
+    let name = plain(last_name(asked));
+    let away = |path: &String| strsim::osa_distance(&name, &plain(last_name(path)));
+    let is_near = |path: &String| 3 * away(path) <= name.len().max(last_name(path).len());
+    let near: Vec<String> = paths().filter(is_near).collect();
+    let is_path = asked.contains('.');
+    let whole = |path: &String| if is_path { strsim::osa_distance(asked, path) } else { 0 };
+    let least = near.iter().map(|path| (away(path), whole(path))).min();
+    near.into_iter().filter(|path| Some((away(path), whole(path))) == least).collect()
+}
+
+fn paths() -> impl Iterator<Item = String> {
+    let with_tables = |key: &'static Key| {
+        let ends = key.path.match_indices('.').map(|(end, _)| end).chain([key.path.len()]);
+        ends.map(|end| key.path[..end].to_string())
+    };
+    sources::all().flat_map(with_tables).collect::<BTreeSet<String>>().into_iter()
+}
+
+fn last_name(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or_default()
 }
 
 /// `did you mean dapo?`, or all names after `intro`.
@@ -272,7 +368,47 @@ pub fn is_misspelt(wrong: &str, name: &str) -> bool {
 }
 
 pub fn nearest(wrong: &str, names: &[String]) -> Option<String> {
-    let near = names.iter().map(|name| (strsim::osa_distance(wrong, name), name)).min();
+    let wrong = plain(wrong);
+    let near = names.iter().map(|name| (strsim::osa_distance(&wrong, &plain(name)), name)).min();
     near.filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len()))
         .map(|(_, name)| name.clone())
+}
+
+fn plain(name: &str) -> String {
+    name.to_lowercase().replace(['_', '.', ' '], "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_by_its_last_name_its_initials_or_a_slip_of_it() {
+        for (asked, keys) in [
+            ("clip.high", "dapo.clip.high dapo.method.clip.high"),
+            ("optimizer.lr", "optimizer.learning_rate"),
+            ("lr", "optimizer.learning_rate"),
+            ("rollout_step", "optimizer.warm_up.rollout_steps training.rollout_steps"),
+            ("trainer.rollout_step", "training.rollout_steps"),
+            ("Learning-Rate", "optimizer.learning_rate"),
+            ("beta", "optimizer.beta1 optimizer.beta2"),
+            ("batch_size", ""),
+        ] {
+            assert_eq!(meant(asked).join(" "), keys, "{asked}");
+        }
+    }
+
+    #[test]
+    fn capitals_and_what_stands_between_words_are_no_slips() {
+        let names = ["mini-aime", "dr-grpo", "top_p"].map(str::to_string);
+        for (wrong, name) in [
+            ("MINI_AIME", "mini-aime"),
+            ("Dr.GRPO", "dr-grpo"),
+            ("Dr GPRO", "dr-grpo"),
+            ("TOP-P", "top_p"),
+        ] {
+            assert_eq!(nearest(wrong, &names).as_deref(), Some(name));
+        }
+        assert_eq!(nearest("ppo", &names), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! `[reward]`: what grades responses, a rule or a program of the user's.
 
+use clap::ValueEnum;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -149,6 +150,13 @@ impl RewardProgram {
 }
 
 impl Grading {
+    pub fn name(&self) -> String {
+        match self {
+            Self::Rule(rule) => rule.name(),
+            Self::Program(program) => program.name(),
+        }
+    }
+
     pub fn rule(&self) -> Option<Verifier> {
         if let Self::Rule(rule) = self { Some(*rule) } else { None }
     }
@@ -181,4 +189,10 @@ pub enum Verifier {
     StrictBox,
     /// The last number, as lm-eval's `flexible-extract`.
     LastNumber,
+}
+
+impl Verifier {
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
+    }
 }

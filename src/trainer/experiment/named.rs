@@ -3,6 +3,7 @@
 use crate::base::{files, program};
 use crate::experiment::{Experiment, ExperimentError, diagnose, extends, shipped};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use toml::Value;
 
@@ -29,7 +30,9 @@ pub fn is_run(folder: &Path) -> bool {
 /// The file or run folder that a path or an arm's name means. A path need not exist. Something else that has an arm's
 /// name here, such as a clone of the program, does not hide the arm.
 pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
-    if name.components().count() > 1 || name.extension().is_some() || is_run(name) {
+    let is_ours = |it: &OsStr| ["toml", "json"].iter().any(|own| it.eq_ignore_ascii_case(own));
+    let is_file = name.extension().is_some_and(|it| is_ours(it) || name.exists());
+    if name.components().count() > 1 || is_file || is_run(name) {
         return Ok(name.to_path_buf());
     }
     let shown = name.display().to_string();

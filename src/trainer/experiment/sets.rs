@@ -1,6 +1,6 @@
 //! Names of evaluation sets, and a grid's keys `primary_set` (scores, comparisons) and `curve_set` (curves).
 
-use crate::experiment::{Data, Experiment};
+use crate::experiment::{Data, Experiment, diagnose};
 use std::path::Path;
 
 /// The paper's AIME: 30 problems, evaluated with 32 samples each.
@@ -80,7 +80,8 @@ impl Sets {
         let keys = [("primary_set", &self.primary), ("curve_set", &self.curve)];
         keys.into_iter().filter_map(|(key, name)| {
             let name = name.as_ref().filter(|name| !known.contains(name))?;
-            Some((key, format!("there is no set {name:?}; there are {}", known.join(", "))))
+            let reason = diagnose::known(name, "there are", known);
+            Some((key, format!("there is no set {name:?}; {reason}")))
         })
     }
 

@@ -128,6 +128,10 @@ impl Starter {
         {
             return Err(format!("the arm {} is named twice; name it once", self.arms[twice]).into());
         }
+        let problems = self.unknown_arms();
+        if !problems.is_empty() {
+            return Err(ExperimentError::Invalid { problems });
+        }
         let base: Table = base.parse().map_err(|error| format!("base.toml: {error}"))?;
         let mut text = format!(
             "# Arms are patches on base.toml. `dapo ablate FOLDER --dry-run` prints what each changes.\n\
@@ -149,7 +153,7 @@ impl Starter {
                 }
                 let _ = writeln!(text, "compared_with = {}", Value::from(self.arms[0].as_str()));
             }
-            let patch = self.patch(name, &base)?;
+            let patch = Self::patch(name, &base);
             if !patch.is_empty() {
                 let set = Table::from_iter([("set".to_string(), Value::Table(patch))]);
                 let set = Table::from_iter([("arms".to_string(), Value::Table(set))]);
@@ -159,14 +163,18 @@ impl Starter {
         Ok(text)
     }
 
-    fn patch(&self, name: &str, base: &Table) -> Result<Table, ExperimentError> {
-        if name == GRPO {
-            return Ok(Table::new());
-        }
-        let Some((_, text)) = arms().find(|(arm, _)| arm == name) else {
-            let reason = diagnose::known(name, "there are", &arm_names());
-            return Err(format!("there is no arm {name:?}; {reason}").into());
+    fn unknown_arms(&self) -> Vec<String> {
+        let known = arm_names();
+        let unknown = self.arms.iter().filter(|name| !known.contains(name));
+        let problem = |name: &String| {
+            let reason = diagnose::known(name, "there are", &known);
+            format!("there is no arm {name:?}; {reason}")
         };
+        unknown.map(problem).collect()
+    }
+
+    fn patch(name: &str, base: &Table) -> Table {
+        let Some((_, text)) = arms().find(|(arm, _)| arm == name) else { return Table::new() };
         let mut patch = table(text);
         patch.remove("name");
         let limit = base.get("rollout").and_then(|rollout| rollout.get("max_response_tokens"));
@@ -178,7 +186,7 @@ impl Starter {
             // The paper's fifth of L_max.
             punishment.insert("cache_tokens".to_string(), Value::from(limit / 5));
         }
-        Ok(pruned(patch, base))
+        pruned(patch, base)
     }
 
     fn notes(&self) -> impl Iterator<Item = &String> {
@@ -332,6 +340,10 @@ mod tests {
     #[test]
     fn an_unknown_arm_is_refused_with_the_names_of_all() {
         let refusal = |arm| starter(&["grpo", arm]).texts().unwrap_err().to_string();
+        let all = starter(&["grpo", "dapoo", "GSPO"]).texts().unwrap_err().to_string();
+        let [dapo, gspo] = [("dapoo", "dapo"), ("GSPO", "gspo")]
+            .map(|(wrong, arm)| format!("there is no arm {wrong:?}; did you mean {arm}?"));
+        assert_eq!(all, format!("{dapo}\n{gspo}"));
         assert_eq!(refusal("grpo"), "the arm grpo is named twice; name it once");
         assert_eq!(refusal("dpao"), "there is no arm \"dpao\"; did you mean dapo?");
         let unlike = refusal("something-else");

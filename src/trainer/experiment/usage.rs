@@ -14,7 +14,6 @@ pub struct KeyUsage {
     pub arms: BTreeMap<String, Json>,
 }
 
-/// Of the key at a path such as `dapo.clip.high`.
 pub fn of(path: &str) -> KeyUsage {
     // No experiment here has a set with a program of its own; its table is that of the program for all.
     let path = path.replace("evaluation.sets.*.verifier.", "reward.verifier.").replace('*', "dev");

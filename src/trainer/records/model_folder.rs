@@ -20,6 +20,12 @@ pub enum OtherFolder {
     SlowTokenizer(&'static str),
     #[error("it is a file; name the folder that it lies in")]
     File,
+    #[error("it is no folder; name the folder of a model")]
+    NoFolder,
+    #[error("it is a run; name its last checkpoint, {0} of it")]
+    Run(String),
+    #[error("it is a run without a checkpoint; name the folder of a model")]
+    RunWithout,
     #[error(
         "there is no such folder; models are not fetched: `hf download NAME --local-dir FOLDER` does"
     )]
@@ -60,9 +66,13 @@ pub fn without_model(folder: &Path) -> Option<OtherFolder> {
     if !folder.exists() {
         return Some(OtherFolder::Absent);
     }
+    if !folder.is_dir() {
+        return Some(OtherFolder::NoFolder);
+    }
     adapter(folder)
         .or_else(|| named(&is_gguf).map(OtherFolder::Gguf))
         .or_else(|| verl_shards(folder).map(OtherFolder::VerlShards))
+        .or_else(|| run(folder))
         .or_else(|| below(folder, &names))
         .or_else(|| weights_of_other_names(folder, &names))
 }
@@ -74,6 +84,15 @@ fn verl_shards(folder: &Path) -> Option<String> {
         let shard = names.into_iter().rfind(|name| name.starts_with("model_world_size_"))?;
         Some(Path::new(place).join(shard).display().to_string())
     })
+}
+
+fn run(folder: &Path) -> Option<OtherFolder> {
+    let is_run = ["experiment.json", "manifest.json"].map(|name| folder.join(name).exists());
+    let checkpoints = files::list(&folder.join("checkpoints")).unwrap_or_default();
+    let steps = checkpoints.into_iter().filter(|name| name.starts_with("step-"));
+    let last = steps.max_by_key(|name| trailing_number(name));
+    let last = last.map(|name| OtherFolder::Run(format!("checkpoints/{name}")));
+    is_run.contains(&true).then(|| last.unwrap_or(OtherFolder::RunWithout))
 }
 
 fn below(folder: &Path, names: &[String]) -> Option<OtherFolder> {
@@ -142,6 +161,12 @@ mod tests {
             ("a/config.json a/model.fp16.safetensors", "a", "it has model.fp16.safetensors and no"),
             (&model("a/snapshots/abc"), "a", "the model lies in snapshots/abc of it"),
             (&model("a/checkpoint-9"), "a", "the model lies in checkpoint-9 of it: name that fold"),
+            (
+                "a/manifest.json a/checkpoints/step-000009/x a/checkpoints/step-000010/x",
+                "a",
+                "it is a run; name its last checkpoint, checkpoints/step-000010 of it",
+            ),
+            ("a/experiment.json", "a", "it is a run without a checkpoint"),
             (&several, "a", "2 folders of it have a model each: name one of them, checkpoint-100 "),
         ] {
             let folder = tempfile::tempdir().unwrap();
@@ -153,5 +178,6 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(without_model(folder.path()), None);
+        assert_eq!(without_model(Path::new("/dev/null")), Some(OtherFolder::NoFolder));
     }
 }

@@ -140,7 +140,7 @@ pub struct Responses {
 pub fn read(path: &Path) -> Result<Responses, TaskError> {
     format::check(path, "parquet or JSON lines", true)?;
     let file: Arc<str> = path.display().to_string().into();
-    if path.extension().is_some_and(|extension| extension == "parquet") {
+    if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("parquet")) {
         let line = |StoredResponse { response, answer, truncated }| ResponseLine {
             truncated,
             is_of_a_table: true,

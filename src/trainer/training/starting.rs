@@ -35,8 +35,12 @@ pub fn files(
     model: &Path,
     paths: ProblemPaths,
     max_response_tokens: Option<u64>,
-    grading: &Grading,
+    grading: Option<&Grading>,
 ) -> Result<(StarterFiles, String), TrainingError> {
+    let tuned = tuned::form_of(model)?;
+    let usual = tuned.as_ref().map_or(Verifier::AnswerLine, |(_, verifier)| *verifier);
+    let usual = Grading::Rule(usual);
+    let grading = grading.unwrap_or(&usual);
     let ProblemPaths { train, dev, test } = paths;
     let all: Vec<&Path> =
         [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path)).collect();
@@ -53,10 +57,9 @@ pub fn files(
     let mut notes: Vec<String> = problems.told.all().cloned().collect();
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
-    let tuned = tuned::prompt_of(model)?;
     let (trial, packages) = if grading.rule().is_none() {
         let asking = PromptSettings::of(template(&tokenizer, &problems.train[0], true)?);
-        let prompt = tuned.as_ref().unwrap_or(&asking);
+        let prompt = tuned.as_ref().map_or(&asking, |(prompt, _)| prompt);
         let grader = Grader::start(grading, prompt, problems.columns.clone())?;
         let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, set)| set);
         (EarnedTruths::of(&grader, &tokenizer, all)?, grader.unstated_packages().to_vec())
@@ -64,8 +67,18 @@ pub fn files(
         (None, Vec::new())
     };
     let mut settings = match tuned {
-        Some(settings) => {
-            notes.push("the template is the one that the policy was tuned with (tune.json)".into());
+        Some((settings, verifier)) => {
+            let tuned = verifier.name();
+            notes.push(match grading {
+                Grading::Rule(rule) if *rule == verifier => format!(
+                    "template and verifier ({tuned}) are those that the policy was tuned with (tune.json)"
+                ),
+                _ => format!(
+                    "the template is the one that the policy was tuned with (tune.json), for answers that {tuned} reads; \
+                     {} grades them here: dapo plan tells whether it reads them",
+                    grading.name()
+                ),
+            });
             settings
         }
         None => {
@@ -124,6 +137,10 @@ pub fn files(
     let parameters = phases::parameters(&config);
     if parameters >= 5e7 {
         let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
+        notes.push(format!(
+            "`learning_rate` is {rate:e}, for a policy of {:.0} million parameters; the paper has 1e-6",
+            parameters / 1e6
+        ));
         stated.push(("optimizer", "learning_rate", Value::from(rate)));
     }
     let (train, dev) = (relative(folder, train), relative(folder, dev));
@@ -155,6 +172,10 @@ fn of_template(
             None => "the program decides what of it is graded",
         };
         notes.push(format!("`template` asks for the line `Answer: …`, {graded}"));
+    }
+    if !template.is_chat() {
+        let note = "the policy's folder has no chat template: prompts are plain text, without the marks of a chat";
+        notes.push(note.to_string());
     }
     let mut settings = PromptSettings::of(template);
     if tokenizer.chat_template()?.is_some_and(ChatTemplate::asks_for_date) {
@@ -372,7 +393,7 @@ mod tests {
                 Grading::Program(Box::new(RewardProgram::of_python(program.clone(), None)));
             let paths =
                 ProblemPaths { train: &train, dev: &dev, test: std::slice::from_ref(&test) };
-            let (started, _) = files(folder, folder, paths, None, &grading).unwrap();
+            let (started, _) = files(folder, folder, paths, None, Some(&grading)).unwrap();
             let template = started.settings.iter().find(|(_, key, _)| *key == "template").unwrap();
             assert_eq!(template.2.as_str(), Some(expected), "{grades}");
             let notes = started.notes.join("\n");
@@ -423,7 +444,7 @@ mod tests {
             files::write_json(&config, &json!({"chat_template": text})).unwrap();
             let paths =
                 ProblemPaths { train: &train, dev: &dev, test: std::slice::from_ref(&test) };
-            let (started, _) = files(folder, folder, paths, None, &grading).unwrap();
+            let (started, _) = files(folder, folder, paths, None, Some(&grading)).unwrap();
             let system = started.settings.iter().find(|(_, key, _)| *key == "system");
             assert_eq!(system.and_then(|it| it.2.as_str()), expected, "{systems:?}");
             let notes = started.notes.join("\n").replace(&format!("{}/", folder.display()), "");

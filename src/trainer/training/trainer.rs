@@ -6,6 +6,7 @@ use crate::algorithm::{
 };
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Experiment, NonFinite};
+use crate::numerics::NumericsError;
 use crate::policy::frozen::{self, Frozen};
 use crate::policy::sampling::{generate, rounded};
 use crate::policy::{
@@ -251,42 +252,28 @@ impl<'a> Trainer<'a> {
         watch: &mut dyn FnMut(Phase),
     ) -> Result<Components, UpdateError> {
         let rows = &selected.rows[..];
-        let temperature = self.experiment.rollout.sampling.temperature;
-        let cut = Cut::of(&self.experiment.execution);
-        let frozen = |model| frozen::read(model, rows, temperature, cut);
         let groups = selected.trained();
-        let old = if self.samples_as_trained() {
-            let fresh: Vec<bool> =
-                selected.batch.iter().map(|&index| index >= selected.carried).collect();
-            let model = self.policy.model();
-            let read = || Frozen::sampled(model, rows, &groups, &fresh, temperature, cut);
-            clock.time("old_log_probs", read)?
-        } else {
-            clock.time("old_log_probs", || frozen(self.policy.model()))?
-        };
-        let reference =
-            clock.time("old_log_probs", || self.reference.as_ref().map(frozen).transpose())?;
+        let old = clock.time("old_log_probs", || self.old_policy(selected, &groups))?;
+        let reference = || self.reference.as_ref().map(|model| self.frozen(model, rows));
+        let reference = clock.time("old_log_probs", || reference().transpose())?;
+        metrics.extend(old.metrics(&groups));
         let mut passes_halved = old.passes_halved;
         passes_halved += reference.as_ref().map_or(0, |frozen| frozen.passes_halved);
         let reference = reference.map(|frozen| frozen.log_probs);
-        metrics.extend(old.metrics(&groups));
-        let sampled = || groups.iter().flat_map(|group| &group.rollouts);
-        let sampled = || sampled().map(|scored| scored.rollout.rollout_log_probs.clone()).collect();
-        let sampler: Option<Vec<Vec<f64>>> = self.experiment.dapo.method.map(|_| sampled());
-        let training = &self.experiment.training;
-        let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
-        let mut plan = Vec::new();
-        for epoch in 0..training.epochs_per_step {
-            let order = stream(seed, Purpose::MiniBatchOrder, &[Id::from(step), Id::from(epoch)]);
-            plan.extend(batch::mini_batches(rows, training, order));
-        }
+        let sampler = self.experiment.dapo.method.map(|_| sampler_log_probs(&groups));
+        let plan = self.mini_batches(rows);
         let totals = StepTotals {
             tokens: rows.iter().map(Row::loss_tokens).sum(),
-            mini_batches: plan.len() as u64 / training.epochs_per_step,
+            mini_batches: plan.len() as u64 / self.experiment.training.epochs_per_step,
             max_response_tokens: self.experiment.rollout.max_response_tokens,
         };
+        let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
         let rate = optimizer::learning_rate(&self.experiment.optimizer, step);
-        let settings = update::Settings { dapo: &self.experiment.dapo, temperature, cut };
+        let settings = update::Settings {
+            dapo: &self.experiment.dapo,
+            temperature: self.experiment.rollout.sampling.temperature,
+            cut: Cut::of(&self.experiment.execution),
+        };
         let skips = self.experiment.optimizer.non_finite == Some(NonFinite::Skip);
         let mut updates = Updates::default();
         let mut gradients = Vec::with_capacity(plan.len());
@@ -323,13 +310,7 @@ impl<'a> Trainer<'a> {
             self.position.counters.updates += 1;
             watch(Phase::Update(done + 1, plan.len()));
         }
-        metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
-        if self.experiment.record_format() > 2 {
-            metrics.extend(updates.clipped_by_quarter());
-        }
-        if skips {
-            metrics.insert("optimizer/skipped_updates".to_string(), updates.skipped as f64);
-        }
+        metrics.extend(self.of_updates(&updates, rate));
         if passes_halved > 0 {
             metrics.insert("memory/passes_halved".to_string(), passes_halved as f64);
         }
@@ -344,6 +325,57 @@ impl<'a> Trainer<'a> {
         };
         Ok(clock.time("ledger", components))
     }
+
+    /// π_old: what the sampler recorded, where that is the training forward's.
+    fn old_policy(
+        &self,
+        selected: &Selected,
+        groups: &[&Group<ScoredRollout>],
+    ) -> Result<Frozen, NumericsError> {
+        let (model, rows) = (self.policy.model(), &selected.rows[..]);
+        if !self.samples_as_trained() {
+            return self.frozen(model, rows);
+        }
+        let fresh = selected.batch.iter().map(|&index| index >= selected.carried);
+        let fresh: Vec<bool> = fresh.collect();
+        let cut = Cut::of(&self.experiment.execution);
+        let temperature = self.experiment.rollout.sampling.temperature;
+        Frozen::sampled(model, rows, groups, &fresh, temperature, cut)
+    }
+
+    fn frozen(&self, model: &Qwen2, rows: &[Row]) -> Result<Frozen, NumericsError> {
+        let temperature = self.experiment.rollout.sampling.temperature;
+        frozen::read(model, rows, temperature, Cut::of(&self.experiment.execution))
+    }
+
+    /// Those of all μ passes, in order.
+    fn mini_batches(&self, rows: &[Row]) -> Vec<Vec<usize>> {
+        let training = &self.experiment.training;
+        let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
+        let of_epoch = |epoch| {
+            let order = stream(seed, Purpose::MiniBatchOrder, &[Id::from(step), Id::from(epoch)]);
+            batch::mini_batches(rows, training, order)
+        };
+        (0..training.epochs_per_step).flat_map(of_epoch).collect()
+    }
+
+    fn of_updates(&self, updates: &Updates, rate: f64) -> Metrics {
+        let optimizer = &self.experiment.optimizer;
+        let mut metrics = Metrics::new();
+        metrics.extend(updates.metrics(optimizer.max_gradient_norm, rate));
+        if self.experiment.record_format() > 2 {
+            metrics.extend(updates.clipped_by_quarter());
+        }
+        if optimizer.non_finite == Some(NonFinite::Skip) {
+            metrics.insert("optimizer/skipped_updates".to_string(), updates.skipped as f64);
+        }
+        metrics
+    }
+}
+
+fn sampler_log_probs(groups: &[&Group<ScoredRollout>]) -> Vec<Vec<f64>> {
+    let rollouts = groups.iter().flat_map(|group| &group.rollouts);
+    rollouts.map(|scored| scored.rollout.rollout_log_probs.clone()).collect()
 }
 
 /// Adds the arm's rules to the rewards of graded groups.

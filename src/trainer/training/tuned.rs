@@ -1,7 +1,7 @@
 //! The folder of a tuned policy: there as a whole with its record, or not there.
 
 use crate::base::files;
-use crate::experiment::PromptSettings;
+use crate::experiment::{PromptSettings, Verifier};
 use crate::policy::checkpoint;
 use crate::task::Tokenizer;
 use crate::training::{
@@ -120,8 +120,9 @@ fn finished(out: &Path, key: &TuneKey) -> Result<Option<TuneRecord>, TrainingErr
     Ok(Some(record))
 }
 
-/// `None` where the policy was not tuned here. Errors: a record that cannot be read.
-pub fn prompt_of(folder: &Path) -> Result<Option<PromptSettings>, TrainingError> {
+/// How the policy was asked and graded; `None` where it was not tuned here. Errors: a record that cannot be read.
+pub fn form_of(folder: &Path) -> Result<Option<(PromptSettings, Verifier)>, TrainingError> {
     let record: Option<TuneRecord> = files::optional(files::read_json(&folder.join(RECORD)))?;
-    Ok(record.map(|record| record.key.recipe.prompt()))
+    let recipe = record.map(|record| record.key.recipe);
+    Ok(recipe.map(|recipe| (recipe.prompt(), recipe.evaluation.verifier)))
 }

@@ -105,9 +105,16 @@ fn by_name<T>(
 
 pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<DiffFinding> {
     let mut tally = DiffTally::new("evaluations", file, "values");
-    for index in 0..a.len().max(b.len()) {
-        let (one, other) = (a.get(index), b.get(index));
-        let Some(named) = one.or(other) else { continue };
+    let by_sample = |rows| {
+        let rows: &[OutcomeRecord] = rows;
+        let keyed = rows.iter().map(|row| ((row.problem.clone(), row.sample), row));
+        keyed.collect::<BTreeMap<(String, u32), &OutcomeRecord>>()
+    };
+    let (others, own) = (by_sample(b), by_sample(a));
+    let only_b = b.iter().filter(|row| !own.contains_key(&(row.problem.clone(), row.sample)));
+    for named in a.iter().chain(only_b) {
+        let key = (named.problem.clone(), named.sample);
+        let (one, other) = (own.get(&key).copied(), others.get(&key).copied());
         let at = |field: &str| {
             DiffPlace(vec![
                 ("problem", named.problem.clone()),
@@ -119,8 +126,10 @@ pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<
             let side = |row: Option<&OutcomeRecord>| row.map_or(Value::Absent, value);
             tally.compare(side(one), side(other), || at(name));
         };
-        field("problem", &|row| text(&row.problem));
         field("sample", &|row| text(row.sample));
+        if one.is_none() || other.is_none() {
+            continue;
+        }
         field("response", &|row| text(&row.response));
         field("response_tokens", &|row| text(row.response_tokens));
         field("truncated", &|row| text(row.truncated));

@@ -175,7 +175,8 @@ impl<'a> Search<'a> {
     fn end(&self) -> Option<FoundDifference> {
         let steps = self.a.steps();
         let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
-        let differing: Vec<String> = differing_keys(a, b).into_iter().cloned().collect();
+        let mut differing: Vec<String> = differing_keys(a, b).into_iter().cloned().collect();
+        differing.retain(|name| name != "ending" || !self.is_worded_differently());
         if differing.is_empty() {
             return None;
         }
@@ -184,6 +185,16 @@ impl<'a> Search<'a> {
             differing.iter().map(|name| DiffFinding::unseen(name, remark.clone())).collect();
         let agreeing = a.keys().filter(|name| !differing.contains(name)).cloned().collect();
         Some((first_in(steps, differing, agreeing, true), findings))
+    }
+
+    /// Formats 1 to 3 hash the sentence of an ending, and may lack what was not finite.
+    fn is_worded_differently(&self) -> bool {
+        let outcomes = [self.a, self.b].map(|side| side.records.outcome.as_ref());
+        let [Some(a), Some(b)] = outcomes else { return false };
+        let lacks_value = a.not_finite.is_none() || b.not_finite.is_none();
+        a.reason.is_empty() != b.reason.is_empty()
+            && (a.ending, a.counters) == (b.ending, b.counters)
+            && (lacks_value || a.not_finite == b.not_finite)
     }
 
     /// Adds components that the step's own records do not show.

@@ -37,7 +37,7 @@ pub fn sections(diff: &RunDiff) -> Vec<Section> {
 
 fn sides(diff: &RunDiff) -> Block {
     let rows = [("a", &diff.a), ("b", &diff.b)].map(|(name, side)| {
-        let ending = side.ending.as_deref().unwrap_or("not finished");
+        let ending = side.ending.as_deref().unwrap_or("unfinished");
         let (folder, arm) = (visible(&side.folder), visible(&side.name));
         row![name, arm, side.seed.to_string(), side.steps.to_string(), ending, folder]
     });

@@ -57,7 +57,9 @@ impl Golden {
     }
 
     pub fn experiment(&self, file: &Path) -> Result<Experiment, VerificationError> {
-        Ok(extends::load(&self.root.join(file))?)
+        let path = extends::normal(&self.root.join(file));
+        extends::named(&self.rule(), "experiment", &path)?;
+        Ok(extends::load(&path)?)
     }
 
     /// `dapo diff` reads it as a run.

@@ -178,7 +178,7 @@ impl EarlierWeights {
         for (name, (_, values)) in &later.values {
             let before = self.values.get(name).map(|(_, before)| before);
             let Some(before) = before.filter(|before| before.len() == values.len()) else {
-                let what = format!("{name} has not the shape of {}", self.name());
+                let what = format!("{name} does not have the shape of {}", self.name());
                 return check.mismatch(place, what);
             };
             let is_zero = |values: &[f32]| values.iter().all(|value| *value == 0.0);

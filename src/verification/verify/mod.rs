@@ -88,6 +88,10 @@ impl Check {
         self.findings.push(Finding { verdict, place, what });
     }
 
+    fn unfinished_as_told(&mut self) {
+        self.verdict = self.verdict.max(VerifyVerdict::Inconclusive);
+    }
+
     /// An error in an ended run; a killed one may have it.
     fn half_done(&mut self, records: &RunRecords, place: impl Display, what: impl Display) {
         if records.is_unfinished() {
@@ -135,7 +139,7 @@ impl Check {
             finding.verdict = VerifyVerdict::Inconclusive;
             finding.what += "; it is gone, and the run goes on";
         }
-        if self.further_findings == 0 {
+        if self.further_findings == 0 && !self.findings.is_empty() {
             let verdicts = self.findings.iter().map(|finding| finding.verdict);
             self.verdict = verdicts.max().unwrap_or_default();
         }
@@ -488,6 +492,10 @@ mod tests {
         (0..=MOST_FINDINGS).for_each(|_| many.mismatch(gone[0], "is another"));
         many.excuse_removed(&run);
         assert!(many.failed());
+        let mut unfinished = Check::new("ledger");
+        unfinished.unfinished_as_told();
+        unfinished.excuse_removed(&run);
+        assert_eq!(unfinished.verdict, VerifyVerdict::Inconclusive);
     }
 
     #[test]

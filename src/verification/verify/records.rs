@@ -26,8 +26,8 @@ pub fn folder(entries: &FolderEntries, is_running: bool) -> Check {
 pub fn digests(folder: &RunFolder, entries: &FolderEntries, records: &RunRecords) -> Check {
     let mut check = Check::new("digests");
     let Some(outcome) = &records.outcome else {
-        check.inconclusive("outcome.json", "is missing: the run is not finished");
-        return check.compared("nothing");
+        check.unfinished_as_told();
+        return check.compared("nothing: the run is unfinished");
     };
     for (name, fault) in audit::digest_faults(folder, entries, outcome) {
         match fault {
@@ -73,7 +73,7 @@ fn examine(check: &mut Check, folder: &RunFolder, records: &mut RunRecords) {
         }
     }
     for problem in validate::problems(&records.experiment) {
-        check.mismatch("experiment.json", format!("no run can have it: {problem}"));
+        check.mismatch("experiment.json", format!("is not valid: {problem}"));
     }
     for EvaluationRecord { set, .. } in &records.evaluations {
         if set.contains('/') || folder.inside(set).is_err() {
@@ -111,12 +111,18 @@ pub fn ledger(records: &RunRecords) -> Check {
     for contradiction in records.contradictions() {
         check.mismatch(contradiction.place(), &contradiction);
     }
-    match &records.outcome {
-        Some(outcome) => ending(&mut check, records, outcome),
-        None => check.inconclusive("ledger.jsonl", "has no end: the run is not finished"),
-    }
+    let parts = match &records.outcome {
+        Some(outcome) => {
+            ending(&mut check, records, outcome);
+            "chain, genesis, metrics and end"
+        }
+        None => {
+            check.unfinished_as_told();
+            "chain, genesis and metrics, but no end,"
+        }
+    };
     let lines = text::counted(records.ledger.len(), "line", "lines");
-    check.compared(format!("{lines}: chain, genesis, metrics and end computed again"))
+    check.compared(format!("{lines}: {parts} computed again"))
 }
 
 /// Clocks of the last step, and fields of the ending and the format.

@@ -239,7 +239,7 @@ pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
     for leaf in leaves(run::JSON, &kept, &again).into_iter().filter(|leaf| !is_sentence(leaf)) {
         check.mismatch(leaf.place, format!("is {}, should be {}", leaf.one, leaf.other));
     }
-    check.compared("every fact of report.json computed again from the folder")
+    check.compared("every fact of report.json, not its sentences, computed again from the folder")
 }
 
 /// Of a field whose words another build may choose otherwise.

@@ -127,7 +127,10 @@ impl StepTable<'_> {
             };
             let numbered = members.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
             if members[0].group as usize != group || members.len() != size || !numbered {
-                check.mismatch(place, format!("is not the next group, or has not {size} rollouts"));
+                check.mismatch(
+                    place,
+                    format!("is not the next group, or does not have {size} rollouts"),
+                );
                 return false;
             }
             if !members.iter().all(|row| of(row) == of(&members[0])) {
@@ -172,7 +175,10 @@ impl StepTable<'_> {
             for part in asked.get(first..).unwrap_or_default().chunks(batch.max(1)) {
                 let scored: Vec<_> = rollouts.by_ref().take(part.len()).collect();
                 if part.len() < batch {
-                    check.inconclusive(self.name, "has not all of a batch that was graded at once");
+                    check.inconclusive(
+                        self.name,
+                        "does not have all of a batch that was graded at once",
+                    );
                     continue;
                 }
                 let grades = grader.grade(part, Twice::Never);
@@ -271,7 +277,7 @@ impl StepTable<'_> {
                 let what = format!("is of {}, the seed draws {} here", problem.id, expected.id);
                 check.mismatch(&place, what);
             } else if problem != expected {
-                let what = format!("has not the question and answer of {}", problem.id);
+                let what = format!("does not have the question and answer of {}", problem.id);
                 check.mismatch(&place, what);
             }
             let attempt = attempts.entry(problem.id.as_str()).or_default();

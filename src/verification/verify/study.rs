@@ -324,10 +324,8 @@ fn of_bases(cells: &[Cell]) -> Option<String> {
 
 /// What only the runs themselves would show, and the commands that train the cheapest cell again.
 fn of_runs(folder: &Path, study: &Study) -> (Vec<String>, Vec<String>) {
-    let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
+    let cost = |name: &str, seconds| format!("{name} took {}", text::duration(seconds));
     let all: f64 = study.cells.iter().map(|cell| cell.wall_seconds).sum();
-    let by_seconds = |a: &&Cell, b: &&Cell| a.wall_seconds.total_cmp(&b.wall_seconds);
-    let cheapest = study.cells.iter().min_by(by_seconds);
     let labels = study.arms().map(|(id, arm)| format!("{:?} for {id}", arm.label));
     let labels = Some(text::joined(labels, ", ")).filter(|labels| labels.len() <= 200);
     let labels = labels.map(|labels| format!(" ({})", visible::message(&labels)));
@@ -342,7 +340,7 @@ fn of_runs(folder: &Path, study: &Study) -> (Vec<String>, Vec<String>) {
         "that the runs took place: only training a cell again shows it".to_string(),
     ];
     let mut commands = Vec::new();
-    if let Some(cell) = cheapest {
+    if let Some(cell) = Cell::cheapest(&study.cells) {
         lines.push(cost("all runs together", all));
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
@@ -405,7 +403,7 @@ mod tests {
     #[test]
     fn no_runs_take_no_time() {
         let (lines, commands) = of_runs(Path::new(""), &Study::new(Vec::new(), Vec::new(), None));
-        assert!(!lines.iter().any(|line| line.contains("minutes")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("runs together took")), "{lines:?}");
         assert_eq!(commands, [""; 0]);
     }
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {}", path.display(), without_code(&source.to_string()))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
     Json { path: PathBuf, reason: String },
@@ -33,6 +33,12 @@ pub enum FileError {
     Outside { folder: PathBuf, name: String, reason: String },
     #[error("{}:{line}: {reason}", path.display())]
     Line { path: PathBuf, line: usize, reason: String },
+}
+
+pub fn without_code(message: &str) -> String {
+    let Some((words, rest)) = message.split_once(" (os error ") else { return message.to_string() };
+    let rest = rest.split_once(')').map_or("", |(_code, rest)| rest);
+    format!("{words}{rest}")
 }
 
 impl FileError {

@@ -147,10 +147,23 @@ fn bad_keys_are_refused_with_file_key_and_nearest_name() {
         ),
         (
             "[rollout]\ngroup_size = \"8\"",
-            "arm.toml: rollout.group_size: invalid type: string \"8\", expected u64",
+            "arm.toml: rollout.group_size: must be a whole number, got \"8\"",
             "",
         ),
-        ("[execution]\nseed = -1", "arm.toml: execution.seed: invalid value: integer `-1`", ""),
+        ("[execution]\nseed = -1", "arm.toml: execution.seed: must be at least 0, got -1", ""),
+        (
+            "training.rollout_steps = 1e3",
+            "arm.toml: training.rollout_steps: must be a whole number, got 1000.0",
+            "",
+        ),
+        ("learning_rate = 1", "arm.toml: learning_rate:", "mean `optimizer.learning_rate`?"),
+        ("rollout_step = 1", "arm.toml: rollout_step:", "steps` or `training.rollout_steps`?"),
+        ("clip.high = 0.3", "arm.toml: clip:", "`dapo.clip.high` or `dapo.method.clip.high`?"),
+        (
+            "dapo.method.kind = \"grpo\"",
+            "arm.toml: dapo.method.kind: unknown variant `grpo`",
+            "; GRPO and DAPO are experiments without [dapo.method]",
+        ),
         (
             "[rollout.sampling]\ntop_k = -1",
             "arm.toml: rollout.sampling.top_k: must be at least 0, got -1",

@@ -100,7 +100,7 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
         return Err(PolicyError::OtherFolder { folder: folder.to_path_buf(), what });
     }
     let json: serde_json::Value = match files::read_json(&path) {
-        Err(error) if error.is_missing() || folder.is_file() => {
+        Err(error) if error.is_missing() || !folder.is_dir() => {
             return Err(without_model(folder, error));
         }
         read => read?,

@@ -1,9 +1,10 @@
 //! CSV with a row a run.
 
+use crate::base::visible;
 use crate::records::tables::{TableError, csv_rows, csv_rows::CsvRow, graded_lines};
 use crate::records::tracked::rows::RUNS;
 use crate::records::tracked::steps::STEPS;
-use crate::records::tracked::{TABLE, TrackedRun, refused};
+use crate::records::tracked::{TABLE, TrackedRun, Unread, refused};
 use csv::StringRecord;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,15 +42,14 @@ fn column_of_parts<'a>(header: &'a StringRecord, rows: &[CsvRow]) -> Option<&'a 
     header.iter().enumerate().find(is_parts).map(|(_, name)| name)
 }
 
-/// A table with a row a run. Runs are named by their arms.
 pub fn read(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
     let (header, rows) = csv_rows::read(path)?;
     let rows = rows.collect::<Result<Vec<CsvRow>, TableError>>()?;
     let has = |name: &str| header.iter().any(|column| column == name);
-    if let Some(step) = STEPS.iter().find(|step| has("arm") && has(step)) {
+    if let Some(step) = STEPS.iter().find(|step| has("arm") && is_of_curves(&header, &rows, step)) {
         let reason = format!(
-            "it has the columns arm and {step}: rows of one run are not runs; a table of runs has one row a run \
-             (arm, seed, value), and rows of curves are compared with --curves FILE:ARM --against FILE:ARM"
+            "rows of one run differ in `{step}`, and are not runs: a table of runs has one row a run (arm, seed, value), \
+             and rows of curves are compared with --curves FILE:ARM --against FILE:ARM"
         );
         return Err(refused(path, reason));
     }
@@ -73,7 +73,9 @@ pub fn read(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
     }
     let mut runs: Vec<TrackedRun> = Vec::new();
     let mut lines: BTreeMap<(String, u64), usize> = BTreeMap::new();
-    for (line, Row { arm: name, seed, value }) in csv_rows::records(path)? {
+    for ((line, Row { arm: name, seed, value }), (_, cells)) in
+        csv_rows::records(path)?.into_iter().zip(&rows)
+    {
         let at = |reason: String| csv_rows::at(path, line, reason);
         if !value.is_finite() {
             return Err(at(format!("`value`: expected a finite number, got {value}")));
@@ -94,10 +96,58 @@ pub fn read(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
         }
         let curves = [("value".to_string(), vec![(0.0, value)])].into();
         let mut run = TrackedRun { seed, curves, ..TrackedRun::new(path, TABLE, &name) };
-        for name in header.iter().filter(|name| !OWN.contains(name)) {
-            run.skip(name, line, None);
+        for (name, cell) in header.iter().zip(cells).filter(|(name, _)| !OWN.contains(name)) {
+            let first_text = Some(cell.trim().to_string()).filter(|text| !text.is_empty());
+            run.unread.insert(name.to_string(), Unread { first_text, ..Unread::default() });
         }
         runs.push(run);
     }
     Ok(runs)
+}
+
+fn is_of_curves(header: &StringRecord, rows: &[CsvRow], step: &str) -> bool {
+    let Some(step) = header.iter().position(|column| column == step) else { return false };
+    let of_runs = header.iter().enumerate().filter(|(_, name)| RUNS.contains(name));
+    let of_runs: Vec<usize> = of_runs.map(|(place, _)| place).collect();
+    let run = |row: &StringRecord| -> Vec<String> {
+        of_runs.iter().map(|place| row[*place].trim().to_string()).collect()
+    };
+    let mut steps: BTreeMap<Vec<String>, &str> = BTreeMap::new();
+    rows.iter().any(|(_, row)| {
+        let at = row[step].trim();
+        *steps.entry(run(row)).or_insert(at) != at
+    })
+}
+
+/// Other columns with one value in each of two arms. Errors: such a column that says what was measured.
+pub fn differing(
+    a: &[&TrackedRun],
+    b: &[&TrackedRun],
+) -> Result<BTreeMap<String, [String; 2]>, TableError> {
+    let mut differing = BTreeMap::new();
+    let of_tables = || a.iter().chain(b).all(|run| run.notes.format == TABLE);
+    let Some(first) = a.first().filter(|_| of_tables()) else { return Ok(differing) };
+    let is_told = |name: &&String| !name.is_empty() && !RUNS.contains(&name.as_str());
+    for column in first.unread.keys().filter(is_told) {
+        let values = only_text(a, column).zip(only_text(b, column));
+        let Some((of_a, of_b)) = values.filter(|(of_a, of_b)| of_a != of_b) else { continue };
+        if graded_lines::names_parts(column) {
+            let shown = |text| visible::shortened(text, 40);
+            let reason = format!(
+                "`{column}` is `{}` in all rows of one arm and `{}` in all rows of the other: they were measured on \
+                 different things; compare arms of one `{column}`, or leave the column out where it means nothing",
+                shown(of_a),
+                shown(of_b)
+            );
+            return Err(refused(&first.path, reason));
+        }
+        differing.insert(column.clone(), [of_a, of_b].map(str::to_string));
+    }
+    Ok(differing)
+}
+
+fn only_text<'a>(runs: &[&'a TrackedRun], column: &str) -> Option<&'a str> {
+    let text = |run: &'a TrackedRun| run.unread.get(column)?.first_text.as_deref();
+    let first = text(runs.first()?);
+    first.filter(|_| runs.iter().all(|run| text(run) == first))
 }

@@ -128,7 +128,7 @@ fn answers(audit: &Audit, findings: &mut AuditFindings) {
     for (reading, told) in problem_file::told(&audit.readings) {
         let advice = if reading == Reading::LostComma {
             " The grade stays the released one: write a decimal with a point, or leave the row out."
-        } else if reading.is_of_row() || audit.for_program {
+        } else if reading.is_of_row() || reading == Reading::Prose || audit.for_program {
             ""
         } else {
             " As it stands a response that states what is read may not match it, and verl compares it as it stands: \

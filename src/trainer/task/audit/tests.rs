@@ -153,6 +153,15 @@ fn a_ground_truth_in_a_list_is_read_and_the_file_is_not_called_clean() {
 }
 
 #[test]
+fn a_text_that_no_response_repeats_is_warned_of_where_a_rule_grades() {
+    let solved = "Schritt für Schritt: 5 + 6 = 11. Die Antwort ist 11.";
+    let audit = audited(&[row("a?", solved, json!(0)), row("b?", "4", json!(1))]);
+    let told = "1 rows are texts of several sentences, or of more than 100 characters, such as";
+    assert_eq!(kinds(&audit, told), [FindingKind::Warning]);
+    assert_eq!(kinds(&audit, "may not match it"), []);
+}
+
+#[test]
 fn a_column_that_may_belong_to_the_question_and_is_in_no_prompt_is_warned_of() {
     let row = |question: &str| json!({"question": question, "choices": ["Oslo", "Rome"], "answer": 1, "source": "x"});
     let audit = audited(&[row("Where?"), row("Rome or\nOslo?")]);

@@ -1,11 +1,13 @@
 """Grades answers to problems of reasoning-gym by their dataset's own scorer, as verl calls a reward function.
 
 The scorer has the settings that the problem was made with. The answer is what follows the last `Answer:`, to the end of its line or, where that scores more, of the response; else
-what the last <answer> tags hold, else the last line with text. Only a full score counts as correct; the reward is the score.
+what the last <answer> tags hold, else the last line with text. Only a full score counts as correct; the reward is the score. Where the scorer raises, the score is 0 and
+`scorer_raised` is 1.
 """
 
 import functools
 import json
+import math
 import re
 
 import reasoning_gym
@@ -25,8 +27,17 @@ def scorer_of(dataset, settings):
     return reasoning_gym.create_dataset(dataset, **json.loads(settings)).score_answer
 
 
+def score_of(scorer, answer, entry):
+    try:
+        score = float(scorer(answer, entry))
+    except Exception:
+        return 0.0, False
+    return (score, True) if math.isfinite(score) else (0.0, False)
+
+
 def compute_score(data_source, solution_str, ground_truth, extra_info):
     scorer = scorer_of(extra_info["dataset"], json.dumps(extra_info.get("settings", {})))
-    scored = [(float(scorer(answer, extra_info["entry"])), answer) for answer in answers_of(solution_str)]
-    score, answer = max(scored, key=lambda each: each[0])
-    return {"score": score, "acc": score >= 1.0, "pred": answer}
+    entry = extra_info["entry"]
+    scored = [(*score_of(scorer, answer, entry), answer) for answer in answers_of(solution_str)]
+    score, is_scored, answer = max(scored, key=lambda each: each[:2])
+    return {"score": score, "acc": score >= 1.0, "pred": answer, "scorer_raised": 0.0 if is_scored else 1.0}

@@ -27,7 +27,8 @@ pub enum Format {
 
 impl Format {
     pub fn of(path: &Path) -> Result<Self, TaskError> {
-        match path.extension().and_then(|extension| extension.to_str()) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        match extension.map(str::to_ascii_lowercase).as_deref() {
             Some("parquet") => Ok(Self::Parquet),
             Some("jsonl") => Ok(Self::JsonLines),
             Some("json") if tables::format::has_lines(path) => Ok(Self::JsonLines),

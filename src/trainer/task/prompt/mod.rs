@@ -259,7 +259,7 @@ fn growth(rule: &Value) -> f64 {
 }
 
 fn unread(folder: &Path, error: files::FileError) -> TaskError {
-    let is_missing = error.is_missing() || folder.is_file();
+    let is_missing = error.is_missing() || !folder.is_dir();
     match is_missing.then(|| model_folder::without_tokenizer(folder)).flatten() {
         Some(what) => TaskError::OtherFolder { folder: folder.to_path_buf(), what },
         None => error.into(),

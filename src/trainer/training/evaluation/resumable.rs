@@ -144,7 +144,7 @@ fn kept(stem: &Path, key: &Value, set: Set) -> Result<Option<Evaluated>, Trainin
     }
     let outcomes = tables::read_outcomes(&table)?;
     if !is_whole(set, &outcomes) {
-        let reason = "has not each sample of each problem once; delete it and the table beside it, and evaluate again";
+        let reason = "does not have each sample of each problem once; delete it and the table beside it, and evaluate again";
         return Err(damaged(reason.to_string()));
     }
     Ok(Some((record, outcomes)))
@@ -184,7 +184,7 @@ pub fn evaluate_into(
         outcomes(model, tokenizer, (protocol, grader), set, begun, is_stopped, progress)?;
     let Some(outcomes) = outcomes else { return Ok(None) };
     if !is_whole(set, &outcomes) {
-        let reason = "has not each sample of each problem once; delete it and evaluate again";
+        let reason = "does not have each sample of each problem once; delete it and evaluate again";
         return Err(TrainingError::Folder { folder: partial, reason: reason.to_string() });
     }
     if let Err(batch) = grader.close(&format!("the evaluation of {}", set.name)) {
@@ -319,7 +319,7 @@ mod tests {
         let (kept, held) = state(&[("a", 0), ("a", 1)]).unwrap();
         assert!(kept.is_some() && held.is_none());
         let refused = state(&[("a", 0), ("a", 1), ("a", 0), ("a", 1)]).unwrap_err().to_string();
-        assert!(refused.contains("has not each sample of each problem once"), "{refused}");
+        assert!(refused.contains("does not have each sample of each problem once"), "{refused}");
         let left = files::list(stem.parent().unwrap()).unwrap();
         assert_eq!(left, ["set.json", "set.parquet"]);
     }

@@ -295,11 +295,12 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> Vec<(Name, String)>
         } else {
             "every advantage is 0, but for a length penalty's".to_string()
         };
-        let (groups, percent) = (probe.groups, 100.0 * probe.accuracy);
-        let message = format!(
-            "none of {groups} groups of the base policy would train ({percent:.0} % of the responses are \
-             correct): {then}"
-        );
+        let percent = 100.0 * probe.accuracy;
+        let none = match probe.groups {
+            1 => "the one group of the base policy would not train".to_string(),
+            groups => format!("none of {groups} groups of the base policy would train"),
+        };
+        let message = format!("{none} ({percent:.0} % of the responses are correct): {then}");
         warnings.push((Name::NothingToLearn, message));
     }
     let (none, all) = probe.unanswered;

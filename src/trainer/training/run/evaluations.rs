@@ -70,11 +70,11 @@ pub fn due(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleFault {
-    #[error("is none of this run's")]
+    #[error("is not one of this run's")]
     NotDue,
-    #[error("stands twice")]
+    #[error("occurs twice")]
     Twice,
-    #[error("stands after a later one")]
+    #[error("comes after a later one")]
     Late,
     #[error("is missing")]
     Missing,

@@ -96,7 +96,7 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
             let Truth { stated, solved, .. } = &row.read.truth;
             let stated = match reading {
                 Reading::BesideEmpty => Some(row.number.to_string()),
-                Reading::LostComma => Some(read.clone()),
+                Reading::LostComma | Reading::Prose => Some(read.clone()),
                 Reading::SolvedOtherwise | Reading::Outranks => solved.clone(),
                 _ => stated.clone(),
             };
@@ -154,6 +154,10 @@ pub fn told(readings: &Readings) -> Vec<(Reading, String)> {
         }
         Reading::LostComma => format!(
             "the ground truths of {rows} rows are {reading}: `{stated}` is compared as `{read}`"
+        ),
+        Reading::Prose => format!(
+            "the ground truths of {rows} rows are {reading}, such as `{read}`, and a rule compares the whole: name the key of \
+             the answer alone (--answer-key of `dapo data prepare`), or grade by a program"
         ),
         Reading::OtherColumns | Reading::Structured => {
             format!("the ground truths of {rows} rows are {reading}, such as `{read}`")

@@ -68,9 +68,9 @@ fn a_row_without_a_ground_truth_is_for_a_program_alone_in_every_format() {
     let object = "{\"question\": \"Make 9\", \"nums\": \"4 5\"}";
     for (name, content) in [
         ("set.parquet", None),
-        ("set.jsonl", Some(object.to_string())),
+        ("set.JSONL", Some(object.to_string())),
         ("set.json", Some(format!("[{object}]"))),
-        ("set.csv", Some("question,nums\nMake 9,4 5\n".to_string())),
+        ("set.Csv", Some("question,nums\nMake 9,4 5\n".to_string())),
     ] {
         let path = folder.path().join(name);
         match content {

@@ -16,8 +16,9 @@ fn refusal(row: &Value) -> String {
 
 #[test]
 fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
-    use Reading::{Boxed, Hashes, JsonInText, ListOfOne, LostComma, Spaced, WholeFloat};
-    let table: [(Value, &str, &[Reading]); 37] = [
+    use Reading::{Boxed, Hashes, JsonInText, ListOfOne, LostComma, Prose, Spaced, WholeFloat};
+    let (numbers, formula) = (["12"; 40].join(" "), "\\pi".repeat(40));
+    let table: [(Value, &str, &[Reading]); 55] = [
         (json!(4), "4", &[]),
         (json!(4.0), "4", &[WholeFloat]),
         (json!(-3.0), "-3", &[WholeFloat]),
@@ -55,6 +56,24 @@ fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
         (json!("\\boxed{1} or \\fbox{4}"), "1", &[Boxed]),
         (json!(" 7 "), "7", &[Spaced]),
         (json!("\\boxed{ 7 }"), "7", &[Boxed]),
+        (json!("5 + 6 = 11. The answer is 11."), "11", &[Hashes]),
+        (json!("So the answer is 11"), "11", &[Hashes]),
+        (json!("Thus the final answer is $x + 1$."), "$x + 1$", &[Hashes]),
+        (json!("5 + 6.\nThe answer is **11**."), "11", &[Hashes]),
+        (json!("**The answer is 1,100.**"), "1,100", &[Hashes]),
+        (json!("**The final answer is:** 11"), "11", &[Hashes]),
+        (json!("So. The answer is: **11**."), "11", &[Hashes]),
+        (json!("The answer is 3.0."), "3", &[Hashes, WholeFloat]),
+        (json!("The answer is $8."), "$8", &[Hashes]),
+        (json!("So the answer is (a)."), "(a)", &[Hashes]),
+        (json!("The answer is 11 or 12"), "The answer is 11 or 12", &[]),
+        (json!("The answer is 5. But not 6"), "The answer is 5. But not 6", &[]),
+        (json!("print('the answer is x')"), "print('the answer is x')", &[]),
+        (json!("By 5 + 6. Es sind 11 in allem."), "By 5 + 6. Es sind 11 in allem.", &[]),
+        (json!("Mit 5 + 6 = 11. Es sind also 11."), "Mit 5 + 6 = 11. Es sind also 11.", &[Prose]),
+        (json!("Dr. Martin Luther King"), "Dr. Martin Luther King", &[]),
+        (json!(numbers), &numbers, &[Prose]),
+        (json!(formula), &formula, &[]),
     ];
     for (answer, text, readings) in table {
         assert_eq!(truth(&answer), (text.to_string(), readings.to_vec()), "{answer}");
@@ -75,6 +94,10 @@ fn what_is_no_one_answer_is_refused_with_its_key() {
         (json!({"question": "q", "answer": ["1", "2"]}), "answer: a list of 2 answers"),
         (json!({"question": "q", "answer": "[\"1\", \"2\"]"}), "answer: a list of 2 answers"),
         (json!({"question": "q", "answer": []}), "answer: a list of 0 answers"),
+        (
+            json!({"question": "q", "solution": ["S", "T"], "final_answer": ["3"]}),
+            "the row has one in `final_answer`: --answer-key final_answer",
+        ),
         (json!({"question": "q", "answer": {"value": 1}}), "--answer-key KEY.INSIDE"),
         (json!({"question": "q", "answer": null}), "answer: it is null"),
         (json!({"question": "q", "answer": 1e300}), "answer: 1e+300 is a float"),
@@ -180,6 +203,7 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         ("solution", json!("def f():\n #### 1\n return 1"), "def f():\n #### 1\n return 1", None),
         ("answer", json!("#### First\nso\n#### Second\n\\boxed{5}"), "5", None),
         ("solution", json!("sorted by hand"), "sorted by hand", None),
+        ("answer", json!("5 + 6. The answer is 11."), "11", None),
         ("solution", json!("print('The answer is:', x)"), "print('The answer is:', x)", None),
         ("ground_truth", json!("thus \\boxed{5}."), "5", Some(json!("thus \\boxed{5}."))),
         ("answer", json!(""), "", None),

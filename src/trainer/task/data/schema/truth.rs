@@ -20,7 +20,7 @@ pub enum Reading {
     ListOfOne,
     #[error("JSON in a text")]
     JsonInText,
-    #[error("worked solutions, read behind `####` or `The answer is:`")]
+    #[error("worked solutions, read behind `####` or `The answer is`")]
     Hashes,
     #[error("texts with a \\boxed{{…}}, of which the last one is read")]
     Boxed,
@@ -40,6 +40,8 @@ pub enum Reading {
     BesideEmpty,
     #[error("with a comma that groups no thousands, which the rule of `Answer: …` drops")]
     LostComma,
+    #[error("texts of several sentences, or of more than 100 characters")]
+    Prose,
 }
 
 impl Reading {
@@ -87,7 +89,10 @@ pub fn ground_truth(
                 let stated = for_a_program(key, &value, &mut readings);
                 (taken.unwrap_or_else(|_several| as_text(&stated)), Some(stated))
             }
-            taken => (taken.or_else(|reason| refuse(key, reason))?, None),
+            taken => {
+                let advice = || another_key(row, &keys, key);
+                (taken.or_else(|reason| refuse(key, format!("{reason}{}", advice())))?, None)
+            }
         };
         if ground_truth.trim().is_empty() {
             is_blank = is_blank.or(Some((key, whole.then(|| value.into_owned()))));
@@ -114,6 +119,9 @@ pub fn ground_truth(
         }
         if !whole && loses_a_comma(&ground_truth) {
             readings.push(Reading::LostComma);
+        }
+        if !whole && readings.is_empty() && is_prose(&ground_truth) {
+            readings.push(Reading::Prose);
         }
         match &mut first {
             Some(known) if loose(&known.ground_truth) != loose(&ground_truth) => {
@@ -173,9 +181,26 @@ pub fn ground_truth(
     }
 }
 
+fn another_key(row: &Map<String, Value>, keys: &[&str], refused: &str) -> String {
+    let is_one = |key: &&&str| {
+        let value = at_or_empty(row, key).filter(|_| **key != refused);
+        value.is_some_and(|value| answer(&value).is_ok_and(|text| !text.trim().is_empty()))
+    };
+    keys.iter().find(is_one).map_or_else(String::new, |key| {
+        format!("; the row has one in `{key}`: --answer-key {key} (`dapo data prepare`)")
+    })
+}
+
 /// No answer has so many words.
 fn is_worked_solution(key: &str, text: &str) -> bool {
     key.to_ascii_lowercase().ends_with("solution") && text.split_whitespace().count() > 8
+}
+
+fn is_prose(text: &str) -> bool {
+    static SENTENCES: LazyLock<Regex> =
+        LazyLock::new(|| answer::pattern(r"[.!?]\s+\p{L}|[。！？].|[.!?]\s*\n"));
+    let characters = text.chars().count();
+    (characters > 30 && SENTENCES.is_match(text)) || (characters > 100 && !text.contains('\\'))
 }
 
 /// The value as it stands; only a worked solution that is not stated as the ground truth is read, as scripts for verl
@@ -273,9 +298,10 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
         note(readings, Reading::Boxed);
         return taken_from_text(answer, readings);
     }
-    if let Some(answer) = said.filter(|answer| !answer.contains(['\n', '"', '\''])) {
+    let said = said.filter(|answer| !answer.contains(['\n', '"', '\'']));
+    if let Some(answer) = said.or_else(|| concluded(trimmed)) {
         note(readings, Reading::Hashes);
-        return taken_from_text(answer.trim().trim_end_matches('.'), readings);
+        return taken_from_text(without_marks(answer), readings);
     }
     if behind.is_some() {
         note(readings, Reading::Unmarked);
@@ -293,6 +319,21 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
             Ok(trimmed.to_string())
         }
     }
+}
+
+fn concluded(text: &str) -> Option<&str> {
+    static ONE_WORD_OR_MARKED: LazyLock<Regex> = LazyLock::new(|| {
+        answer::pattern(
+            r#"(?i)\bthe (?:final |correct )?answer is(?: ?:(?:\*\*)? *([^\n"']+)|(?:\*\*)? +(\$[^$\n"']+\$\.?|\*\*[^*\n"']+\*\*\.?|[^\s"'$]+|\$[^\s"'$]+))$"#,
+        )
+    });
+    let found = ONE_WORD_OR_MARKED.captures(text)?;
+    found.get(1).or(found.get(2)).map(|answer| answer.as_str())
+}
+
+fn without_marks(answer: &str) -> &str {
+    let answer = answer.trim().trim_end_matches('.').trim_end_matches("**");
+    answer.trim_end_matches('.').trim_start_matches("**").trim()
 }
 
 /// Once: lists and texts may lie in each other, and readings are counted in rows.

@@ -121,6 +121,7 @@ pub enum Lost {
 pub fn of_command(line: &[u8]) -> Result<(Option<Value>, Answer), Lost> {
     let broke = |why: String| Lost::Broke(format!("its answer {} {why}", shown(line)));
     let text = std::str::from_utf8(line).map_err(|_| broke("is no UTF-8".to_string()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut answer: Value =
         serde_json::from_str(text).map_err(|_| broke("is no line of JSON".to_string()))?;
     foreign::refuse_repeated_keys(text).map_err(|error| broke(format!("has a {error}")))?;

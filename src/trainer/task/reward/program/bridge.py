@@ -107,22 +107,30 @@ def choose(module, name):
 TRUTHS = set("ground groundtruth truth truths gt gts gold golden label labels target targets reference references ref expected correct true".split())
 RESPONSES = set(
     "response responses completion completions prediction predictions predicted pred preds generation generations generated "
-    "model hyp hypothesis candidate output outputs hat".split()
+    "model hyp hypothesis hypotheses candidate output outputs hat resp".split()
 )
-
-
 QUESTIONS = set("question questions prompt prompts problem problems query queries instruction instructions task tasks".split())
 INPUTS = set("input inputs entry entries".split())
+ANSWERS = set("answer answers solution solutions".split())
+
+
+def words_of(name):
+    return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def is_plural(name):
+    known = TRUTHS | RESPONSES | QUESTIONS | INPUTS | ANSWERS
+    return any(word == "hypotheses" or word.endswith("s") and word[:-1] in known for word in words_of(name))
 
 
 def role(name):
     """`truth`, `response`, `question`, `input`, `answer` or `solution`, which may be either, or None."""
-    words = set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
+    words = words_of(name)
     if words & TRUTHS:
         return "truth"
     if words & RESPONSES:
         return "response"
-    is_answer = words & {"answer", "answers", "solution", "solutions"}
+    is_answer = words & ANSWERS
     kinds = [kind for kind, names in (("question", QUESTIONS), ("input", INPUTS)) if words & names and not is_answer]
     return kinds[0] if kinds else name if name in ("answer", "solution") else None
 
@@ -149,12 +157,14 @@ def form(function, name):
     named = in_order
     if len(needed) == 2 or len(needed) < 2 <= len(named):
         names = [each.name for each in (needed if len(needed) == 2 else named[:2])]
+        refuse_plural(names, shown(parameters))
         first, second = map(role, names)
         if second == "response" and first in ("truth", "answer", "solution"):
             return ("swapped", *names), parameters, takes_all
         # Neither of them is the response, or the ground truth: of (question, answer) the answer may be the model's.
         is_asked = "question" in (first, second) or second == "input" or (first == "input" and second != "truth")
-        if is_asked or second == "response" or first == "truth" or (first == "answer" and second != "truth"):
+        says_nothing = first is second is None and max(map(len, names)) > 2
+        if is_asked or says_nothing or second == "response" or first == "truth" or (first == "answer" and second != "truth"):
             raise Refusal(f"{shown(parameters)}, of which it is not clear which one is the response; expected (response, answer)")
         return ("plain", *names), parameters, takes_all
     raise Refusal(
@@ -169,10 +179,19 @@ def shown(parameters):
     return f"it takes ({', '.join(parameters)})" + (f", kwargs states {', '.join(stated)}" if stated else "")
 
 
+def refuse_plural(names, takes):
+    if all(map(is_plural, names)):
+        raise Refusal(
+            f"{takes}, which are names of lists, and it is called with one response at a time; expected (response, answer), "
+            "or a batch as verl (solution_strs, ground_truths) or TRL (completions) call it"
+        )
+
+
 def by_name(named, needed, takes):
     """Names of the parameters for the response and the answer, where some are given by their names alone."""
     response = [each.name for each in named if role(each.name) == "response"]
     truth = [each.name for each in named if role(each.name) in ("truth", "answer", "solution")]
+    refuse_plural(response + truth or [""], takes)
     if len(response) == len(truth) == 1 and {each.name for each in needed} <= {*response, *truth}:
         return "named", response[0], truth[0]
     raise Refusal(

@@ -56,7 +56,7 @@ fn which_parameter_is_the_response_is_clear_by_its_name_or_refused() {
         ("pred", "gold"),
         ("y_pred", "y_true"),
         ("completion_text", "correct_answer"),
-        ("predictions", "references"),
+        ("prediction", "references"),
         ("modelAnswer", "golden_answer"),
         ("output", "expected_output"),
     ] {
@@ -68,13 +68,19 @@ fn which_parameter_is_the_response_is_clear_by_its_name_or_refused() {
         ["solution", "b"],
         ["student_answer", "answer"],
         ["a", "b"],
+        ["r", "gt"],
+        ["resp", "ans"],
+        ["generated_text", "doc"],
+        ["xs", "y"],
+        ["text", "answer"],
         ["input", "target"],
     ] {
         assert_eq!(of(first, second).unwrap(), 12.0, "{first}, {second}");
     }
     for (first, second) in
         "gt answer, truth text, question response, answer b, question answer, prompt solution, user_query gt, task b, \
-         input answer, entry solution, solution problem, text input"
+         input answer, entry solution, solution problem, text input, args sample, doc results, student teacher, s text, \
+         student_answer teacher_answer"
             .split(", ")
             .map(|names| names.split_once(' ').unwrap())
     {
@@ -83,6 +89,17 @@ fn which_parameter_is_the_response_is_clear_by_its_name_or_refused() {
             error.contains("not clear which one is the response"),
             "{first}, {second}: {error}"
         );
+    }
+    for (first, second) in [
+        ("predictions", "references"),
+        ("responses", "answers"),
+        ("golds", "preds"),
+        ("outputs", "targets"),
+        ("hypotheses", "refs"),
+        ("questions", "gold_answers"),
+    ] {
+        let error = of(first, second).unwrap_err().to_string();
+        assert!(error.contains("which are names of lists"), "{first}, {second}: {error}");
     }
 }
 

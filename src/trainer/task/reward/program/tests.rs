@@ -511,8 +511,14 @@ fn a_function_whose_parameters_are_given_by_name_alone_is_called_so() {
         assert_eq!(grades(text, &["7", "8"]), ["1 true", "-1 false"], "{text}");
     }
     let folder = tempfile::tempdir().unwrap();
-    let error = graders(folder.path(), "def grade(*, a, b): pass").unwrap_err().to_string();
-    assert!(error.contains("expected one called response and one called answer"), "{error}");
+    for (parameters, expected) in [
+        ("a, b", "expected one called response and one called answer"),
+        ("predictions, references", "which are names of lists"),
+    ] {
+        let text = format!("def grade(*, {parameters}): pass");
+        let error = graders(folder.path(), &text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
@@ -529,6 +535,7 @@ fn a_command_answers_a_line_of_json_for_each_response() {
     for (response, expected) in [
         ("true", "1 true"),
         ("0.75", "0.75 true"),
+        ("\u{feff}0.75", "0.75 true"),
         ("{\"score\": -2, \"acc\": true, \"steps\": 4}", "-2 true"),
         ("{\"error\": \"no unit\"}", "raised no unit"),
         ("{\"error\": \"no unit\", \"score\": 1}", "raised no unit"),
