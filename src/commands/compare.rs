@@ -247,6 +247,9 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     let declared = study.is_declared().then_some(study.declaration.margin);
     let pictures = || picture::of_arms(&compared, args.margin, declared);
     show(args, &compared, &title, &sections, pictures)?;
+    if let Some(decides) = compared.decides().filter(|_| args.fail_if.is_some()) {
+        output::tell(decides);
+    }
     let is_share = comparison.declared.metric.is_share_right();
     let unit = if is_share { (Unit::Share, 0.01) } else { (Unit::Plain, 1.0) };
     exit_code(args, unit, &sections, |gate| gate.of_arms(&study, comparison))
@@ -360,6 +363,10 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
             format!("with fewer than {FEWEST_RUNS} runs a side there is no interval")
         }
         Undecided::NoInterval => "too few problems changed for an interval".to_string(),
+        Undecided::EqualProblems => {
+            "all problems changed by the same amount, which shows no spread".to_string()
+        }
+        Undecided::EqualRuns => "all runs have the same value, which shows no spread".to_string(),
         Undecided::Wide { low, high } => {
             let place = if *high < -margin || *low > margin {
                 "is beyond the margin of {}, and the test shows nothing"

@@ -94,6 +94,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
         let (Some(TrainingError::Numerics(reason)), Some(files)) =
             (error.downcast_ref(), &mut starter.files)
         else {
+            refuse_short(args.max_response_tokens, &error)?;
             return Err(in_folder(error, scratch.path(), &args.folder));
         };
         let note = format!(
@@ -130,6 +131,18 @@ fn refuse_full(folder: &Path, shown: &Path) -> Result<()> {
     let names = if files::kind(folder)?.is_some() { files::list(folder)? } else { Vec::new() };
     if names.iter().any(|name| !files::leftovers::is_leftover(name)) {
         bail_invalid!("{}: the folder is not empty; name a new one", shown.display());
+    }
+    Ok(())
+}
+
+fn refuse_short(max_response_tokens: Option<u64>, error: &anyhow::Error) -> Result<()> {
+    const LEAST: u64 = 5;
+    let is_short = max_response_tokens.is_some_and(|tokens| tokens < LEAST);
+    if is_short && exit::message(error).contains("overlong.punishment.cache_tokens") {
+        bail_usage!(
+            "--max-response-tokens must be at least {LEAST} with an arm that punishes overlong responses: it does so over \
+             their last fifth"
+        );
     }
     Ok(())
 }

@@ -52,6 +52,7 @@ pub struct ConfigurationCheck {
     pub traps: Vec<Trap>,
     /// Set at other values than the trainer's own; `None` where those are not known.
     pub unread: Option<Vec<Unread>>,
+    pub is_cut: bool,
     pub note: Option<String>,
 }
 
@@ -62,7 +63,7 @@ impl ConfigurationCheck {
 
     pub fn is_whole(&self) -> bool {
         let are_read = self.unread.as_ref().is_some_and(Vec::is_empty);
-        are_read && self.not_stated().is_empty() && self.refusals.is_empty()
+        are_read && !self.is_cut && self.not_stated().is_empty() && self.refusals.is_empty()
     }
 
     pub fn not_stated(&self) -> Vec<&str> {
@@ -89,8 +90,9 @@ pub fn configuration(
         let note = config.unasked.filter(|_| !is_whole).map(|reason| {
             format!("TRL's own values of keys that are not stated, or not looked at, are not known: {reason}")
         });
-        let unread = Some(unread);
-        return Ok(ConfigurationCheck { of, effective, refusals, traps, unread, note });
+        let (unread, is_cut) = (Some(unread), !config.left_out.is_empty());
+        let note = joined([left_out(&config.left_out), note]);
+        return Ok(ConfigurationCheck { of, effective, refusals, traps, unread, is_cut, note });
     }
     let composed = verl::compose::of_file(&options.python(engine), path)?;
     let (effective, refusals) = verl::traps::compared(&composed, asked, options.cards);
@@ -115,15 +117,31 @@ pub fn configuration(
     let engine = composed.engine();
     let other = (!engine.starts_with("fsdp"))
         .then(|| format!("what is known of FSDP alone is not compared for {engine}: not stated"));
-    let note = other.into_iter().chain(note).reduce(|one, other| format!("{one}; {other}"));
-    Ok(ConfigurationCheck { of: composed.named(), effective, refusals, traps, unread, note })
+    let (of, is_cut) = (composed.named(), !composed.left_out.is_empty());
+    let note = joined([left_out(&composed.left_out), other, note]);
+    Ok(ConfigurationCheck { of, effective, refusals, traps, unread, is_cut, note })
+}
+
+fn joined<const COUNT: usize>(notes: [Option<String>; COUNT]) -> Option<String> {
+    notes.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"))
+}
+
+fn left_out(lines: &[usize]) -> Option<String> {
+    let first = lines.iter().min()?;
+    let count = match lines.len() {
+        1 => String::new(),
+        count => format!(" and {} more beside the configuration", count - 1),
+    };
+    Some(format!(
+        "left out as of a log: line {first}{count}; if the configuration has keys there, give it in a file of its own"
+    ))
 }
 
 fn texts(effective: &[Effective]) -> Vec<Trap> {
     let trap = |row: &Effective| {
         let text = row.value.as_ref()?.as_str()?;
         let asked = &row.setting.value;
-        let is_number = asked.is_number() && text.trim().parse::<f64>().is_ok();
+        let is_number = asked.is_number() && text.trim().parse::<f64>().is_ok_and(f64::is_finite);
         let is_switch = asked.is_boolean() && text.trim().to_lowercase().parse::<bool>().is_ok();
         let kind = if is_number { "number" } else { "truth value" };
         (is_number || is_switch).then(|| Trap {

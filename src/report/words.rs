@@ -32,8 +32,14 @@ pub fn remark(remark: &Remark) -> String {
         Remark::NoPilot => {
             "no pilot σ was declared: no minimum detectable effect is given".to_string()
         }
+        Remark::FailedRuns { count: 1 } => {
+            "1 run failed and does not count; it is listed with its reason".to_string()
+        }
         Remark::FailedRuns { count } => {
             format!("{count} runs failed and do not count; they are listed with their reasons")
+        }
+        Remark::OtherRecords { count: 1 } => {
+            "1 record does not belong to the study; it is listed with its reason".to_string()
         }
         Remark::OtherRecords { count } => {
             format!(
@@ -43,6 +49,10 @@ pub fn remark(remark: &Remark) -> String {
         Remark::HeldOutAbsent { grid } => {
             format!("the held-out variant `{grid}` was declared and is not in this study")
         }
+        Remark::MissingRuns { count: 1, grids } => format!(
+            "1 run of the grids {} is missing: the study is incomplete until it is run",
+            grids.join(", ")
+        ),
         Remark::MissingRuns { count, grids } => format!(
             "{count} runs of the grids {} are missing: the study is incomplete until they are run",
             grids.join(", ")
@@ -64,7 +74,8 @@ pub fn absent_runs(study: &Study) -> Vec<String> {
         (None, None) => format!("a record does not count: {}", it.reason),
     });
     let more = study.excluded.len().saturating_sub(MOST);
-    let more = (more > 0).then(|| format!("{more} more records do not count"));
+    let more = (more > 0)
+        .then(|| text::counted(more, "more record does not count", "more records do not count"));
     lines.chain(more).chain(analysis::missing_runs(study).as_ref().map(remark)).collect()
 }
 
@@ -410,6 +421,19 @@ pub fn across_runs(result: &AcrossRunsResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_run_or_record_is_told_in_the_singular() {
+        let grids = vec!["a".to_string()];
+        let remarks = [
+            Remark::FailedRuns { count: 1 },
+            Remark::OtherRecords { count: 1 },
+            Remark::MissingRuns { count: 1, grids },
+        ];
+        for told in remarks.iter().map(remark) {
+            assert!(told.starts_with("1 r") && !told.contains(" are "), "{told}");
+        }
+    }
 
     #[test]
     fn a_value_that_no_record_has_favours_no_arm() {

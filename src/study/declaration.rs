@@ -1,7 +1,7 @@
 //! `experiments/study.toml`: decisions before the first run. Everything else is exploratory.
 
 use crate::base::{files, visible};
-use crate::experiment::{Arm, Grid, diagnose};
+use crate::experiment::{Arm, ExperimentError, Grid, diagnose};
 use crate::study::cell::check::is_digest;
 use crate::study::cell::numbers::ensure;
 use crate::study::effect_checks::findings;
@@ -175,8 +175,13 @@ pub fn load(path: &Path) -> Result<Declaration, StudyError> {
             invalid(files::foreign::without_text(&text, error.message(), error.span()))
         })?
     };
-    declaration.check().map_err(invalid)?;
-    Ok(declaration)
+    let at = |reason| format!("{}: {reason}", path.display());
+    let problems: Vec<String> = declaration.problems().into_iter().map(at).collect();
+    if problems.is_empty() {
+        Ok(declaration)
+    } else {
+        Err(ExperimentError::Invalid { problems }.into())
+    }
 }
 
 impl Declaration {
@@ -268,88 +273,106 @@ impl Declaration {
         self.families.iter().find(|family| family.id == id)
     }
 
-    pub fn check(&self) -> Result<(), String> {
-        let share = |key: &str, value: f64| {
-            let reason = format_args!("`{key}` must lie in (0, 1), got {value}");
-            ensure(value > 0.0 && value < 1.0, reason)
-        };
-        share("level", self.level)?;
-        share("alpha", self.alpha)?;
-        share("power", self.power)?;
-        share("margin", self.margin)?;
-        let alpha = self.alpha;
-        ensure(alpha < 0.5, format_args!("`alpha` must be below 0.5, got {alpha}"))?;
-        if let Some(pilot) = &self.pilot {
-            share("pilot.sigma", pilot.sigma)?;
-        }
-        if let Some(level) = &self.time_to_level {
-            share("time_to_level.level", level.level)?;
-        }
+    pub fn pool_ids(&self) -> Vec<String> {
+        self.pools.iter().map(|pool| format!("{POOLS}/{}", pool.id)).collect()
+    }
+
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.no_shares();
         for (key, seeds) in [("seeds", &self.seeds), ("tuning_seeds", &self.tuning_seeds)] {
             let unique: BTreeSet<&u64> = seeds.iter().collect();
             let reason = format_args!("`{key}` names a seed twice: {seeds:?}");
-            ensure(unique.len() == seeds.len(), reason)?;
+            problems.extend(ensure(unique.len() == seeds.len(), reason).err());
         }
-        if let Some(seed) = self.seeds.iter().find(|seed| self.tuning_seeds.contains(seed)) {
-            return Err(format!("seed {seed} stands in `seeds` and in `tuning_seeds`"));
-        }
+        let twice = self.seeds.iter().find(|seed| self.tuning_seeds.contains(seed));
+        problems
+            .extend(twice.map(|it| format!("seed {it} stands in `seeds` and in `tuning_seeds`")));
         let have_names = !self.primary_set.is_empty() && !self.curve_set.is_empty();
-        ensure(have_names, "`primary_set` and `curve_set` must name a set")?;
+        problems.extend(ensure(have_names, "`primary_set` and `curve_set` must name a set").err());
         for (arm, digest) in &self.arms {
-            check_arm(arm).map_err(|reason| format!("arms: {reason}"))?;
-            let reason = format_args!("arms: `{arm}` has no SHA-256 in lower case: `{digest}`");
-            ensure(is_digest(digest), reason)?;
+            let reason = format_args!("`{arm}` has no SHA-256 in lower case: `{digest}`");
+            let fault = check_arm(arm).and_then(|()| ensure(is_digest(digest), reason)).err();
+            problems.extend(fault.map(|reason| format!("arms: {reason}")));
         }
-        for (technique, dose) in &self.least_doses {
-            let known = findings::names();
+        let known = findings::names();
+        for technique in self.least_doses.keys() {
             let all = known.join(", ");
             let reason = format_args!("least_doses: {technique:?} is none of: {all}");
-            ensure(known.contains(&technique.as_str()), reason)?;
-            share(&format!("least_doses.{technique}"), *dose)?;
+            problems.extend(ensure(known.contains(&technique.as_str()), reason).err());
         }
-        self.check_pools()?;
+        problems.extend(self.of_pools());
         let mut families: BTreeSet<&String> = BTreeSet::new();
         for family in &self.families {
-            if let Some(other) = family.after.iter().find(|other| !families.contains(other)) {
-                let id = &family.id;
+            let id = &family.id;
+            for other in family.after.iter().filter(|other| !families.contains(other)) {
                 let before: Vec<String> = families.iter().map(|id| (*id).clone()).collect();
                 let hint = hint(other, "before it stand", &before);
-                return Err(format!(
+                problems.push(format!(
                     "family `{id}` is after `{other}`, which does not stand before it{hint}"
                 ));
             }
-            let is_new = families.insert(&family.id);
-            ensure(is_new, format_args!("family `{}` is there twice", family.id))?;
-            check_family(family)?;
+            let is_new = families.insert(id);
+            problems.extend(ensure(is_new, format_args!("family `{id}` is there twice")).err());
+            problems.extend(of_family(family));
         }
-        Ok(())
+        problems
     }
 
-    fn check_pools(&self) -> Result<(), String> {
-        let mut ids = BTreeSet::new();
+    fn no_shares(&self) -> Vec<String> {
+        let own = [
+            ("level", self.level, 1.0, "(0.5, 1)"),
+            ("alpha", self.alpha, 0.5, "(0, 0.5)"),
+            ("power", self.power, 1.0, "(0.5, 1)"),
+            ("margin", self.margin, 1.0, "(0, 1)"),
+        ];
+        let own = own.map(|(key, value, end, range)| (key.to_string(), value, end, range));
+        let sigma = self.pilot.as_ref().map(|it| ("pilot.sigma".into(), it.sigma, 1.0, "(0, 0.5]"));
+        let level = self.time_to_level.as_ref();
+        let level = level.map(|it| ("time_to_level.level".into(), it.level, 1.0, "(0, 1)"));
+        let doses = self.least_doses.iter();
+        let doses = doses.map(|(it, dose)| (format!("least_doses.{it}"), *dose, 1.0, "(0, 1)"));
+        let all = own.into_iter().chain(sigma).chain(level).chain(doses);
+        all.filter(|(_, value, end, _)| !(*value > 0.0 && value < end))
+            .map(|(key, value, _, range)| {
+                format!(
+                    "`{key}` must lie in {range}, got {value}; it is a share: 2 points are 0.02"
+                )
+            })
+            .collect()
+    }
+
+    fn of_pools(&self) -> Vec<String> {
+        let (mut problems, mut ids) = (Vec::new(), BTreeSet::new());
         for pool in &self.pools {
             let at = format!("pool `{}`", pool.id);
             let is_fine = ids.insert(&pool.id) && !pool.arms.is_empty();
-            ensure(is_fine, format_args!("{at} is there twice, or has no arm"))?;
+            let reason = format_args!("{at} is there twice, or has no arm");
+            problems.extend(ensure(is_fine, reason).err());
             let reason = "pools are compared within blocks; state `paired = true`";
-            ensure(self.paired, format_args!("{at}: {reason}"))?;
+            problems.extend(ensure(self.paired, format_args!("{at}: {reason}")).err());
             let mut arms = BTreeSet::new();
             for arm in &pool.arms {
-                check_arm(arm).map_err(|reason| format!("{at}: {reason}"))?;
+                let fault = check_arm(arm).err().map(|reason| format!("{at}: {reason}"));
                 let is_fine = arms.insert(arm) && !arm.starts_with(POOLS);
-                ensure(is_fine, format_args!("{at} has `{arm}` twice, or a pool in it"))?;
+                let reason = format_args!("{at} has `{arm}` twice, or a pool in it");
+                problems.extend(fault.or_else(|| ensure(is_fine, reason).err()));
             }
         }
         let compared = self.families.iter().flat_map(|family| &family.comparisons);
-        let mut sides = compared.flat_map(|it| [&it.arm, &it.reference]);
-        let is_pool = |id: &str| id.split_once('/').is_some_and(|(grid, _)| grid == POOLS);
-        let Some(id) = sides.find(|id| is_pool(id) && self.pool(id).is_none()) else {
-            return Ok(());
+        let sides = compared.flat_map(|it| [&it.arm, &it.reference]);
+        let unknown: BTreeSet<&String> =
+            sides.filter(|id| names_pool(id) && self.pool(id).is_none()).collect();
+        let pools = self.pool_ids();
+        let no_pool = |id: &String| {
+            format!("there is no pool for `{id}`{}", hint(id, "the pools are", &pools))
         };
-        let pools: Vec<String> =
-            self.pools.iter().map(|pool| format!("{POOLS}/{}", pool.id)).collect();
-        Err(format!("there is no pool for `{id}`{}", hint(id, "the pools are", &pools)))
+        problems.extend(unknown.into_iter().map(no_pool));
+        problems
     }
+}
+
+pub fn names_pool(id: &str) -> bool {
+    id.trim().split_once('/').is_some_and(|(grid, _)| grid == POOLS)
 }
 
 fn hint(wrong: &str, intro: &str, names: &[String]) -> String {
@@ -374,21 +397,21 @@ pub fn rows(grid: &Grid, set: &str) -> Vec<Declared> {
     grid.arms.iter().filter_map(row).collect()
 }
 
-fn check_family(family: &DeclaredFamily) -> Result<(), String> {
+fn of_family(family: &DeclaredFamily) -> Vec<String> {
     let reason = format_args!("family `{}` has no comparison", family.id);
-    ensure(!family.comparisons.is_empty(), reason)?;
+    let mut problems = Vec::from_iter(ensure(!family.comparisons.is_empty(), reason).err());
     let mut ids = BTreeSet::new();
     for declared in &family.comparisons {
         let at = format!("family `{}`, comparison `{}`", family.id, declared.id);
-        ensure(ids.insert(&declared.id), format_args!("{at} is there twice"))?;
-        for arm in [&declared.arm, &declared.reference] {
-            check_arm(arm).map_err(|reason| format!("{at}: {reason}"))?;
-        }
-        let reason = format_args!("{at} compares `{}` with itself", declared.arm);
-        ensure(declared.arm != declared.reference, reason)?;
-        declared.metric.check().map_err(|reason| format!("{at}: {reason}"))?;
+        let is_new = ids.insert(&declared.id);
+        problems.extend(ensure(is_new, format_args!("{at} is there twice")).err());
+        let Declared { arm, reference, metric, .. } = declared;
+        let itself = ensure(arm != reference, format_args!("it compares `{arm}` with itself"));
+        let own = [check_arm(arm), check_arm(reference), itself, metric.check()];
+        let own = own.into_iter().filter_map(Result::err);
+        problems.extend(own.map(|reason| format!("{at}: {reason}")));
     }
-    Ok(())
+    problems
 }
 
 pub fn check_arm(name: &str) -> Result<(), String> {
@@ -404,11 +427,37 @@ mod tests {
     use serde_json::Value;
 
     #[test]
+    fn all_faults_of_a_file_are_told_at_once() {
+        let wrong = Declaration {
+            level: 95.0,
+            alpha: 0.7,
+            power: 80.0,
+            margin: 3.0,
+            seeds: vec![1, 1],
+            pilot: Some(Pilot { sigma: 5.7, runs: 8, of: String::new() }),
+            ..Declaration::undeclared(&[], "test", "dev")
+        };
+        let told = wrong.problems();
+        let begins = [
+            "`level` must lie in (0.5, 1), got 95; it is a share",
+            "`alpha` must lie in (0, 0.5), got 0.7",
+            "`power` must lie in (0.5, 1), got 80",
+            "`margin` must lie in (0, 1), got 3",
+            "`pilot.sigma` must lie in (0, 0.5], got 5.7",
+            "`seeds` names a seed twice",
+        ];
+        assert_eq!(told.len(), begins.len(), "{told:?}");
+        for (told, begin) in told.iter().zip(begins) {
+            assert!(told.starts_with(begin), "{told}");
+        }
+    }
+
+    #[test]
     fn the_page_on_declarations_has_every_key_and_its_example_is_one() {
         let page = include_str!("../../docs/declarations.md");
         let example = page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap();
         let mut declaration: Declaration = toml::from_str(example).unwrap();
-        declaration.check().unwrap();
+        assert_eq!(declaration.problems(), Vec::<String>::new());
         let text = String::new;
         declaration.paired = true;
         declaration.pools = vec![Pool { id: text(), label: text(), arms: vec![text()] }];

@@ -1,9 +1,11 @@
 //! Two arms compared at the declared endpoint, and what a gate says of a difference.
 
-use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
+use crate::base::visible;
+use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS, estimators};
 use crate::study::collection::Study;
 use crate::study::comparison::{ALPHA, RunComparison};
 use crate::study::comparisons::{self, Comparison};
+use crate::study::declaration;
 use crate::study::{
     Cell, Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, Word, analysis,
 };
@@ -36,6 +38,8 @@ pub enum Undecided {
     FewRuns(FewRuns),
     NoIntervalOfRuns { pairs: Option<usize>, others: bool },
     NoInterval,
+    EqualProblems,
+    EqualRuns,
     // The interval neither excludes the margin nor lies beyond it.
     Wide { low: f64, high: f64 },
     NotCompared(Why),
@@ -91,6 +95,9 @@ impl Gate {
     /// Several runs a side: the run is the unit. One run: problems are another draw.
     pub fn of_sides(self, sides: &RunComparison) -> GateVerdict {
         if let Some(runs) = &sides.between_runs {
+            if self.margin.is_some() && are_equal(sides.a.by_run.iter().chain(&sides.b.by_run)) {
+                return GateVerdict::Undecided(Undecided::EqualRuns);
+            }
             let test = &runs.permutation;
             let difference = Difference::of(runs.welch.interval, test.p);
             return self.of_runs(&difference, FewRuns::alone(test.smallest_p));
@@ -100,6 +107,9 @@ impl Gate {
             return GateVerdict::Undecided(Undecided::FewProblems { problems });
         }
         let paired = &sides.paired;
+        if paired.changes_alike() && (self.either_way || paired.difference < 0.0) {
+            return GateVerdict::Undecided(Undecided::EqualProblems);
+        }
         self.verdict(&Difference::of(paired.uncertainties[1].interval, paired.sign_flip.p))
     }
 
@@ -132,6 +142,9 @@ impl Gate {
             return GateVerdict::Undecided(Undecided::FewRuns(FewRuns::alone(1.0)));
         };
         let Estimate { interval, p, smallest_p, difference, medians, .. } = *estimate;
+        if self.margin.is_some() && are_equal(tracked.runs.iter().map(|run| &run.value)) {
+            return GateVerdict::Undecided(Undecided::EqualRuns);
+        }
         // The test alone decides a time.
         let time = Interval { low: difference, high: difference, level: 0.0 };
         let interval = interval.or(medians.map(|_| time));
@@ -198,6 +211,12 @@ impl Gate {
     }
 }
 
+fn are_equal<'a>(values: impl Iterator<Item = &'a f64>) -> bool {
+    let mut values = values.peekable();
+    let first = values.peek().copied().copied();
+    values.all(|value| first.is_some_and(|first| estimators::difference(first, *value) == 0.0))
+}
+
 #[derive(Serialize)]
 pub struct ArmsCompared {
     #[serde(flatten)]
@@ -208,6 +227,25 @@ pub struct ArmsCompared {
     pub families: Vec<String>,
 }
 
+impl ArmsCompared {
+    pub fn decides(&self) -> Option<String> {
+        let is_declared = |it: &&Comparison| self.families.contains(&it.family);
+        let others = self.beside.iter().filter(is_declared).count();
+        let are_others = match others {
+            0 => String::new(),
+            1 => "; 1 other comparison of this pair is declared".to_owned(),
+            more => format!("; {more} other comparisons of this pair are declared"),
+        };
+        let Declared { id, metric, .. } = &self.comparison.declared;
+        let own = match [&self.comparison].into_iter().find(is_declared) {
+            Some(it) => format!("{}/{id}: ", it.family),
+            None if others > 0 => String::new(),
+            None => return None,
+        };
+        Some(visible::message(&format!("decided by {own}{}{are_others}", metric.words())))
+    }
+}
+
 /// The endpoint is that declared of these arms, in either order, else of the study, else the primary set at the end.
 /// What the report compares, declared or as a row, has its p. Errors: an arm that the study in `folder` does not have.
 pub fn arms(
@@ -216,12 +254,17 @@ pub fn arms(
     [arm, reference]: [&str; 2],
 ) -> Result<ArmsCompared, StudyError> {
     let known: Vec<String> = study.arms().map(|(id, _)| id).collect();
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let pools = study.declaration.pool_ids();
+    if [arm, reference].iter().any(|name| declaration::names_pool(name)) {
+        known.extend(pools.iter().map(String::as_str));
+    }
     let named = study.ids_of_names(&known, &[arm, reference]);
     let named = named.map_err(|reason| StudyError::invalid(folder, reason))?;
     let (arm, reference) = (named[0][0].to_owned(), named[1][0].to_owned());
     let identity = |id: &str| study.arm(id).map(|arm| &arm.arm_sha256);
-    if identity(&arm) == identity(&reference) {
+    let are_arms = identity(&arm).is_some();
+    if arm == reference || are_arms && identity(&arm) == identity(&reference) {
         let reason = format!("{arm} and {reference} are the same runs: name two arms that differ");
         return Err(StudyError::invalid(folder, reason));
     }
@@ -238,10 +281,14 @@ pub fn arms(
         if is_of(&arm, &reference) { Some(it.clone()) } else { turned() }
     };
     let mut beside: Vec<Comparison> = all().filter_map(own).collect();
+    let pool = [&arm, &reference].into_iter().find(|id| study.declaration.pool(id).is_some());
+    if let Some(pool) = pool.filter(|_| beside.is_empty()) {
+        let reason = of_pool(pool, all());
+        return Err(StudyError::invalid(folder, reason));
+    }
     let last = Metric::last_score(&study.declaration.primary_set);
     let is_declared = study.is_declared();
-    let is_endpoint = |it: &Comparison| {
-        let metric = &it.declared.metric;
+    let is_endpoint = |metric: &Metric| {
         if is_declared { metric.is_score() } else { *metric == last }
     };
     let rows = LazyCell::new(|| {
@@ -258,18 +305,37 @@ pub fn arms(
         let alone = comparisons::exploratory(study, "compare", vec![declared]).remove(0);
         Comparison { is_of_no_family: true, ..alone }
     };
-    let comparison = match beside.iter().position(is_endpoint) {
+    let endpoint = beside.iter().position(|it| is_endpoint(&it.declared.metric));
+    let comparison = match endpoint.or(pool.map(|_| 0)) {
         Some(place) => beside.remove(place),
-        None => exploratory(
-            all().find(|it| is_endpoint(it)).map_or(&last, |endpoint| &endpoint.declared.metric),
-        ),
+        None => {
+            let mut metrics = all().map(|it| &it.declared.metric);
+            exploratory(metrics.find(|it| is_endpoint(it)).unwrap_or(&last))
+        }
     };
-    if ![&comparison].into_iter().chain(&beside).any(|it| it.declared.metric == last) {
+    let has_last = || [&comparison].into_iter().chain(&beside).any(|it| it.declared.metric == last);
+    if pool.is_none() && !has_last() {
         beside.push(exploratory(&last));
     }
     let families = if is_declared { families } else { Vec::new() };
     let families = families.into_iter().map(|family| family.id).collect();
     Ok(ArmsCompared { comparison, beside, families })
+}
+
+fn of_pool<'a>(pool: &str, declared: impl Iterator<Item = &'a Comparison>) -> String {
+    let is_of = |it: &&Comparison| it.declared.arm == pool || it.declared.reference == pool;
+    let shown = |it: &Comparison| {
+        let Declared { id, arm, reference, .. } = &it.declared;
+        format!("{}/{id} ({arm} against {reference})", it.family)
+    };
+    let declared: Vec<String> = declared.filter(is_of).map(shown).collect();
+    let where_it_is = match &declared[..] {
+        [] => "and no comparison of the declaration has it".to_owned(),
+        declared => format!("as in {}; `dapo report` shows these", declared.join(", ")),
+    };
+    format!(
+        "{pool} is a pool: it is compared only where the declaration compares it, {where_it_is}"
+    )
 }
 
 fn swapped(mut it: Comparison) -> Comparison {

@@ -133,7 +133,13 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     if args.dirty && !declaration.as_ref().is_some_and(|it| it.registered) {
         tell("note: --dirty changes nothing: this study is not registered");
     }
+    grid_files.retain(|path| path.exists());
+    let files = StudyFiles { grids: grid_files, declaration: args.declaration.clone() };
+    let refusal = uncommitted(args, &study, &grids, declaration.as_ref(), &files)?;
     if args.dry_run {
+        if let Some(refusal) = refusal {
+            tell(format!("warning: the run will be refused: {refusal}"));
+        }
         let declaration = declaration.unwrap_or(Declaration::undeclared(&[], "", ""));
         let jobs = chosen(args, &study, &grids, true)?;
         refuse_arms(args, &jobs)?;
@@ -142,8 +148,9 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     if grids.iter().flat_map(|grid| &grid.arms).any(|arm| !arm.experiment.engine.is_native()) {
         refuse_arms(args, &chosen(args, &study, &grids, false)?)?;
     }
-    grid_files.retain(|path| path.exists());
-    let files = StudyFiles { grids: grid_files, declaration: args.declaration.clone() };
+    if let Some(refusal) = refusal {
+        bail_invalid!("{refusal}");
+    }
     run_cells(args, &study, &grids, declaration.as_ref(), &files)
 }
 
@@ -214,11 +221,9 @@ fn run_cells(
         jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
     }
     let kept = kept_declaration(study, declaration)?;
-    let is_registered = kept.as_ref().or(declaration).is_some_and(|it| it.registered);
-    let runs_some = jobs.iter().any(|job| job.is_to_run(args.retry_failed));
-    let is_new = kept.is_none() && Placement::read(study.root())?.is_none();
-    if is_registered && (runs_some || is_new) && !args.dirty {
-        in_a_commit(study, files)?;
+    let declared_since = kept.as_ref().filter(|_| declaration.is_none());
+    if let Some(refusal) = uncommitted(args, study, grids, declared_since, files)? {
+        bail_invalid!("{refusal}");
     }
     if let Some(declaration) = declaration.filter(|_| kept.is_none()) {
         declare(study, declaration, files)?;
@@ -475,17 +480,30 @@ fn kept_declaration(
     Ok(kept)
 }
 
-/// Others can look up in a commit what a registered study was made from.
-fn in_a_commit(study: &AblateStudy, files: &StudyFiles) -> Result<()> {
-    let problems = files.uncommitted().join("\n  ");
-    if problems.is_empty() {
-        return Ok(());
+/// Why a registered study is not run: others can look up in a commit what it was made from.
+fn uncommitted(
+    args: &AblateArgs,
+    study: &AblateStudy,
+    grids: &[Grid],
+    declaration: Option<&Declaration>,
+    files: &StudyFiles,
+) -> Result<Option<String>> {
+    if args.dirty || !declaration.is_some_and(|it| it.registered) {
+        return Ok(None);
     }
-    bail_invalid!(
-        "{}: the study is registered, and no commit shows what it is made from:\n  {problems}\n\
-         commit these files (git add --force for those that git ignores), or run with --dirty",
-        study.root().display()
-    )
+    let has_begun = files::kind(&study.root().join("study.json"))?.is_some()
+        || Placement::read(study.root())?.is_some();
+    let jobs = chosen(args, study, grids, false)?;
+    let problems = files.uncommitted();
+    let runs_some = jobs.iter().any(|job| job.is_to_run(args.retry_failed));
+    Ok((!problems.is_empty() && (runs_some || !has_begun)).then(|| {
+        format!(
+            "{}: the study is registered, and no commit shows what it is made from:\n  {}\n\
+             commit these files (git add --force for those that git ignores), or run with --dirty",
+            study.root().display(),
+            problems.join("\n  ")
+        )
+    }))
 }
 
 fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -> Result<()> {

@@ -140,8 +140,11 @@ impl<'a> Plan<'a> {
     }
 
     fn values(self) -> Vec<String> {
-        let Declaration { registered, seeds, level, power, pilot, .. } = self.declaration;
+        let Declaration { question, registered, seeds, level, power, pilot, .. } = self.declaration;
         let mut problems = Vec::new();
+        if question.trim().is_empty() {
+            problems.push("question: it is empty; state what the study asks".to_string());
+        }
         if *registered && seeds.is_empty() {
             problems.push("seeds: a registered study states which seeds count".to_string());
         }
@@ -405,6 +408,7 @@ mod tests {
         let name = || "policy/entropy".to_string();
         let contrast = |early, late| metric(Metric::Contrast { name: name(), early, late });
         assert!(told(|it| it.seeds.clear()).starts_with("seeds: a registered study"));
+        assert!(told(|it| it.question = " ".to_string()).starts_with("question: it is empty"));
         assert!(told(|it| it.level = 0.5).starts_with("level: 0.5 is too low"));
         assert!(told(|it| it.power = 0.01).starts_with("power: 0.01 is too low"));
         let pilot = |sigma, runs| Some(Pilot { sigma, runs, of: name() });

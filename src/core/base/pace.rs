@@ -17,7 +17,7 @@ impl Pace {
         Self { prior: (units, seconds), ..Self::default() }
     }
 
-    /// Seconds left at `now` (since the start), `done` units done and `left` to do; `None`: nothing is known, or overdue.
+    /// Seconds left at `now` (since the start), `done` units done and `left` to do; `None`: nothing is known, or the last is overdue.
     pub fn seconds_left(&mut self, now: f64, done: u64, left: f64) -> Option<f64> {
         let first = *self.first.get_or_insert(done);
         if done != self.last.0 || done == first {
@@ -30,7 +30,7 @@ impl Pace {
             0 => seconds / units,
             _ => (seconds + at) / (units + new_units as f64),
         };
-        let seconds = mean * left - (now - at);
+        let seconds = f64::max(mean * left - (now - at), mean * (left - 1.0));
         mean.is_finite().then_some(seconds.max(0.0)).filter(|it| *it > 0.0 || left == 0.0)
     }
 }
@@ -71,7 +71,8 @@ mod tests {
         assert_eq!(pace.seconds_left(1.0, 30, 10.0), None);
         assert_eq!(pace.seconds_left(4.0, 32, 8.0), Some(16.0));
         assert_eq!(pace.seconds_left(5.0, 32, 8.0), Some(15.0));
-        assert_eq!(pace.seconds_left(99.0, 32, 8.0), None);
+        assert_eq!(pace.seconds_left(99.0, 32, 8.0), Some(14.0));
+        assert_eq!(pace.seconds_left(99.0, 32, 1.0), None);
         assert_eq!(pace.seconds_left(99.0, 40, 0.0), Some(0.0));
     }
 

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 /// `DAPO_PYTHON`, else `python3`.
 pub fn of_environment() -> String {
-    std::env::var("DAPO_PYTHON").unwrap_or_else(|_| "python3".to_string())
+    let stated = std::env::var("DAPO_PYTHON").ok().filter(|program| !program.is_empty());
+    stated.unwrap_or_else(|| "python3".to_string())
 }
 
 /// It must not load this process's LibTorch.

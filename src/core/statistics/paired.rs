@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 /// An interval over another draw of problems needs Σ|d_i| to be at least this.
 pub const FEWEST_CHANGED_PROBLEMS: f64 = 2.0;
 
+const SAME_CHANGE: &str = "all problems changed by the same amount, which shows no spread";
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paired {
@@ -22,6 +24,12 @@ pub struct Paired {
     pub correlation: Option<f64>,
     /// d_i, in the order of the problems.
     pub by_problem: Vec<f64>,
+}
+
+impl Paired {
+    pub fn changes_alike(&self) -> bool {
+        self.difference != 0.0 && self.uncertainties[1].standard_error == Some(0.0)
+    }
 }
 
 /// Compares `a[run][problem]` with `b[run][problem]`; entry i of every run is the same problem.
@@ -65,11 +73,15 @@ pub fn paired_up_to(
     })
 }
 
-/// Withheld where few problems changed: how often a rare change occurs cannot be estimated from one case or none.
+/// Withheld where few problems changed, or all alike: how often a rare change occurs cannot be estimated from none or one.
 fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertainty {
     let changed: f64 = by_problem.iter().map(|value| value.abs()).sum();
     let answer = accuracy::other_problems(by_problem, difference, level);
-    answer.withheld_below(FEWEST_CHANGED_PROBLEMS, changed, "changed problems")
+    let answer = answer.withheld_below(FEWEST_CHANGED_PROBLEMS, changed, "changed problems");
+    if answer.interval.is_none() || answer.standard_error != Some(0.0) {
+        return answer;
+    }
+    Uncertainty { interval: None, withheld: Some(SAME_CHANGE.to_string()), ..answer }
 }
 
 #[cfg(test)]
@@ -104,6 +116,22 @@ mod tests {
         );
         let Paired { by_problem, sign_flip, correlation, .. } = result.unwrap();
         assert_eq!((by_problem, sign_flip.p, correlation), (vec![0.0; 3], 1.0, None));
+    }
+
+    #[test]
+    fn problems_that_all_changed_alike_show_no_spread() {
+        // 0.2 → 0.4 and 0.7 → 0.9 are apart by rounding.
+        let side = |correct: [u64; 2]| -> Vec<Vec<Counts>> {
+            let counts = |place: usize| Counts { correct: correct[place % 2], samples: 10 };
+            vec![(0..12).map(counts).collect()]
+        };
+        let result = |after| paired(&side([2, 7]), &side(after), 0.95).unwrap();
+        let alike = result([4, 9]);
+        assert!(alike.changes_alike() && alike.sign_flip.p < 0.001);
+        let [these, others] = alike.uncertainties;
+        assert!(these.interval.is_some() && others.interval.is_none());
+        assert_eq!(others.withheld.as_deref(), Some(SAME_CHANGE));
+        assert!(!result([4, 10]).changes_alike() && !result([2, 7]).changes_alike());
     }
 
     #[test]

@@ -4,8 +4,10 @@
 use crate::base::files::foreign;
 use crate::engines::EngineError;
 use crate::engines::configuration::refused::Refused;
+use crate::records::tracked::json;
 use regex::Regex;
 use serde_json::Value;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -23,6 +25,7 @@ const MOST_FOUND: usize = 16;
 /// Key of a recorded composition.
 pub const RECORDED: &str = "effective";
 const MOST_OVERRIDES: usize = 2_000;
+const LEVELS: [&str; 7] = ["DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Configured {
@@ -36,23 +39,36 @@ pub enum Configured {
     Pickled,
 }
 
+#[derive(Debug)]
+pub struct FoundConfiguration {
+    pub configured: Configured,
+    /// Numbers of a log's lines that touch the configuration, look like keys, and were not read.
+    pub left_out: Vec<usize>,
+}
+
 /// `tables`: top-level names that mark a configuration in a log. Errors: anything else; `instead` says what to do.
-pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, EngineError> {
+pub fn read(
+    path: &Path,
+    tables: &[&str],
+    instead: &str,
+) -> Result<FoundConfiguration, EngineError> {
     let bytes = foreign::read_up_to(path, MOST_BYTES)?;
     if bytes.starts_with(b"PK\x03\x04") {
-        return Ok(Configured::Pickled);
+        return Ok(FoundConfiguration { configured: Configured::Pickled, left_out: Vec::new() });
     }
     let text = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => text,
         _ => return Err(refusal("it is no text", instead).of(path)),
     };
-    let found = of_text(&text, tables, instead).map_err(|error| {
+    let is_named_yaml = matches!(extension(path).as_deref(), Some("yaml" | "yml"));
+    let mut left_out = Vec::new();
+    let found = of_text(&text, is_named_yaml, tables, instead, &mut left_out).map_err(|error| {
         let is_other = error.what.starts_with(OTHER);
         malformed(path, &text).filter(|_| is_other).unwrap_or(error).of(path)
     })?;
     let value = match found {
         Configured::Values(value) => unwrapped(value),
-        other => return Ok(other),
+        configured => return Ok(FoundConfiguration { configured, left_out }),
     };
     let is_flat =
         |key: &&String| key.split_once('.').is_some_and(|(table, _)| tables.contains(&table));
@@ -64,13 +80,19 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, E
         let what = format!("it states none of {}", tables.join(", "));
         return Err(refusal(&what, instead).of(path));
     }
-    interpolation::resolved(&value).map(Configured::Values).map_err(|error| error.of(path))
+    let value = interpolation::resolved(&value).map_err(|error| error.of(path))?;
+    Ok(FoundConfiguration { configured: Configured::Values(value), left_out })
+}
+
+fn extension(path: &Path) -> Option<String> {
+    Some(path.extension()?.to_ascii_lowercase().to_str()?.to_string())
 }
 
 fn malformed(path: &Path, text: &str) -> Option<Refused> {
-    match path.extension()?.to_ascii_lowercase().to_str()? {
+    match extension(path)?.as_str() {
         "json" => {
-            let error = serde_json::from_str::<serde::de::IgnoredAny>(text).err()?;
+            let quoted = json::quoted_not_finite(text);
+            let error = serde_json::from_str::<serde::de::IgnoredAny>(&quoted).err()?;
             Some(Refused { line: None, what: format!("it is no JSON: {error}") })
         }
         "yaml" | "yml" => yaml::parsed(text).err(),
@@ -96,7 +118,13 @@ fn plain_line(line: &str) -> (String, String) {
     }
 }
 
-fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Refused> {
+fn of_text(
+    text: &str,
+    is_named_yaml: bool,
+    tables: &[&str],
+    instead: &str,
+    left_out: &mut Vec<usize>,
+) -> Result<Configured, Refused> {
     if text.trim().is_empty() {
         return Err(refusal("it is empty", instead));
     }
@@ -105,10 +133,11 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
         return Err(refusal(&format!("it has more than {MOST_LINES} lines"), instead));
     }
     let is_json = text.trim_start().starts_with('{') && bounded(text);
-    if let Some(value) = is_json.then(|| serde_json::from_str(text).ok()).flatten() {
+    let json = || serde_json::from_str(&json::quoted_not_finite(text)).ok();
+    if let Some(value) = is_json.then(json).flatten() {
         return Ok(Configured::Values(value));
     }
-    if let Some(value) = whole(text, tables) {
+    if let Some(value) = whole(text, is_named_yaml, tables)? {
         return Ok(if value.get("defaults").is_some_and(Value::is_array) {
             Configured::Defaults(text.to_string())
         } else {
@@ -148,15 +177,17 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
             error
         };
         let (value, taken) = if is_yaml {
-            let value = match yaml::parsed(&text) {
+            let above = match yaml::parsed(&text) {
                 // Log lines such as `note: a: b` may follow.
-                Err(Refused { line: Some(bad), what }) => match cut(&text, bad, tables) {
-                    Some(above) => yaml::parsed(above),
-                    None => Err(Refused { line: Some(bad), what }),
-                },
-                other => other,
+                Err(Refused { line: Some(bad), .. }) => cut(&text, bad, tables),
+                _ => None,
             };
-            (value.map_err(placed)?, mine.len())
+            let kept = above.unwrap_or(&text);
+            let last = mine.get(kept.lines().count().max(1) - 1).map_or(at, |(last, _)| *last);
+            let is_ended = above.is_none() && kept.ends_with("\n\n");
+            let end = if is_ended { lines.len() } else { last + 1 };
+            left_out.extend(keys_beside(&lines, process, begin..end));
+            (yaml::parsed(kept).map_err(placed)?, mine.len())
         } else {
             python::literal(&text).map_err(placed)?
         };
@@ -176,17 +207,53 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
     Err(Refused { line: None, what })
 }
 
-/// A file that is YAML from its first line to its last, whatever its keys are, and no log; a dictionary that Python printed
-/// would be other YAML.
-fn whole(text: &str, tables: &[&str]) -> Option<Value> {
+/// A file that is YAML from its first line to its last, whatever its keys are; `None` for a log, and for a dictionary that
+/// Python printed, which would be other YAML. Errors: a file of YAML that is not read.
+fn whole(text: &str, is_named_yaml: bool, tables: &[&str]) -> Result<Option<Value>, Refused> {
     let is_bounded = text.len() <= MOST_CONFIGURATION_BYTES;
     let is_bounded = is_bounded && text.lines().count() <= yaml::MOST_NODES * 2;
     if !is_bounded || text.trim_start().starts_with('{') {
-        return None;
+        return Ok(None);
     }
-    let value = yaml::parsed(text).ok()?;
+    let value = match yaml::parsed(text) {
+        Err(error) if is_no_log(text, is_named_yaml) => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(value) => value,
+    };
     let mut known = tables.iter().chain(&["defaults"]);
-    known.any(|table| value.get(table).is_some()).then_some(value)
+    Ok(known.any(|table| value.get(table).is_some()).then_some(value))
+}
+
+fn is_no_log(text: &str, is_named_yaml: bool) -> bool {
+    let opens = |line: &str| {
+        is_key(line) || line.starts_with("- ") || ["---", "..."].contains(&line.trim_end())
+    };
+    let is_below = |line: &str| line.starts_with([' ', '\t', '}', ']', '%']);
+    let mut lines = text.trim_start_matches('\u{feff}').lines();
+    let is_first = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let begins = lines.by_ref().find(is_first).is_some_and(opens);
+    begins && (is_named_yaml || lines.all(|line| !is_first(&line) || is_below(line) || opens(line)))
+}
+
+fn is_key(line: &str) -> bool {
+    static KEY: LazyLock<Regex> =
+        LazyLock::new(|| yaml::regex(r#"^("[^"]*"|'[^']*'|<<|[A-Za-z_][\w./-]*)\s*:(\s|$)"#));
+    KEY.captures(line).is_some_and(|key| !LEVELS.contains(&&key[1]))
+}
+
+fn keys_beside(
+    lines: &[(String, String)],
+    process: &str,
+    configuration: Range<usize>,
+) -> Vec<usize> {
+    let of_process = |(_, (_, of)): &(usize, &(String, String))| of == process;
+    let is_near = |(_, (line, _)): &(usize, &(String, String))| is_key(line);
+    let has_value = |(_, (line, _)): &(usize, &(String, String))| !line.trim_end().ends_with(':');
+    let before = lines.iter().enumerate().take(configuration.start).rev();
+    let before = before.filter(of_process).take_while(is_near).filter(has_value);
+    let after = lines.iter().enumerate().skip(configuration.end);
+    let after = after.filter(of_process).take_while(is_near);
+    before.chain(after).map(|(at, _)| at + 1).collect()
 }
 
 fn start_of_yaml(lines: &[(String, String)]) -> usize {
@@ -257,4 +324,77 @@ fn unwrapped(value: Value) -> Value {
         }
     }
     Value::Object(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use serde_json::json;
+
+    const TRL: &str = "loss_type: grpo\nnum_generations: 8\n";
+    const VERL: &str = "algorithm: {adv_estimator: grpo}\ndata: {shuffle: true}\n";
+
+    fn of_file(name: &str, text: &str) -> Result<FoundConfiguration, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        let tables = ["loss_type", "num_generations", "algorithm", "data"];
+        read(&path, &tables, "").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn yaml_that_is_not_read_is_refused_with_its_line_and_not_cut() {
+        for (tail, what) in [
+            ("seed_a: 1\nseed_a: 2\nb: 3\n", "line 4: seed_a occurs twice"),
+            ("RUN: 1\nRUN: 2\nnum_iterations: 3\n", "line 4: RUN occurs twice"),
+            ("a: !!python/int 5\nb: 3\n", "line 3: the tag"),
+            ("a: !mine {b: 1}\n", "line 3: it has a tag"),
+            ("---\nloss_type: grpo\ndata: {}\n", "line 3: a second document"),
+            ("a: Answer: think\nb: 3\n", "needs quotes"),
+            ("my-key: [1, 2\nb: 3\n", "line "),
+            ("a: 1\n<<: 2\n", "line 4: `<<`"),
+        ] {
+            for (name, log) in [("a.yaml", ""), ("A.YML", "2026-08-22 step 1\n"), ("job", "")] {
+                for own in [TRL, VERL] {
+                    let error = of_file(name, &format!("{own}{tail}{log}")).unwrap_err();
+                    assert!(error.contains(what), "{name}: {own}{tail}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn merge_keys_and_numbers_that_are_not_finite_are_read() {
+        for own in [TRL, VERL] {
+            let text = format!("c: &c {{b: 1}}\n<<: *c\n{own}n:\n  <<: *c\n  d: 2\n");
+            let Configured::Values(value) = of_file("a.yaml", &text).unwrap().configured else {
+                panic!("{own}");
+            };
+            assert_eq!((&value["b"], &value["n"]), (&json!(1), &json!({"b": 1, "d": 2})));
+        }
+        let text = r#"{"loss_type": "a NaN", "max_grad_norm": Infinity, "x": [NaN, -Infinity]}"#;
+        let read =
+            json!({"loss_type": "a NaN", "max_grad_norm": "Infinity", "x": ["NaN", "-Infinity"]});
+        assert_eq!(of_file("a.json", text).unwrap().configured, Configured::Values(read));
+    }
+
+    #[test]
+    fn lines_of_a_log_that_look_like_keys_and_touch_a_configuration_are_told() {
+        for (above, below, left_out) in [
+            ("INFO a: b\n", "", vec![]),
+            ("Config:\n", "\nINFO: x\n", vec![]),
+            ("Run: x\n", "", vec![2]),
+            ("", "Run: x\n", vec![4]),
+            ("", "\nRun: x\n", vec![]),
+            ("", "\nnote: a: b\nnote: x\n", vec![5, 6]),
+            ("(A pid=1) Run: x\n", "(A pid=1) Run: x\n", vec![]),
+        ] {
+            for own in [TRL, VERL] {
+                let text = format!("2026-08-22 12:00:00 begun\n{above}{own}{below}");
+                let found = of_file("log", &text).unwrap().left_out;
+                assert_eq!(found, left_out, "{text}");
+            }
+        }
+    }
 }

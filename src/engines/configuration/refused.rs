@@ -13,7 +13,6 @@ impl Refused {
         Self { line: Some(line), what: what.to_string() }
     }
 
-    /// Adds the file.
     pub fn of(self, path: &Path) -> EngineError {
         let reason = match self.line {
             Some(line) => format!("line {line}: {}", self.what),

@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 /// verl's own configuration has 800.
 pub const MOST_NODES: usize = 20_000;
 pub const MOST_DEPTH: usize = 64;
+const MERGE: &str = "<<";
 
-/// An open mapping or list, and its anchor.
 struct Open {
     anchor: usize,
     line: usize,
@@ -21,25 +21,25 @@ struct Open {
     key: Option<String>,
 }
 
-/// Errors: no YAML or several documents, a repeated key, a tag, a merge key, too many nodes; with the line.
+/// Errors: no YAML or several documents, a repeated key, a tag, too many nodes; with the line.
 pub fn parsed(text: &str) -> Result<Value, Refused> {
     let (mut open, mut anchors) = (Vec::<Open>::new(), BTreeMap::<usize, (Value, usize)>::new());
     let (mut root, mut nodes) = (None, 0);
     for event in Parser::new_from_str(text) {
         let (event, Span { start, .. }) =
-            event.map_err(|error| Refused::at(error.marker().line(), error.info()))?;
+            event.map_err(|error| Refused::at(error.marker().line(), &advised(error.info())))?;
         let line = start.line();
         let refused = |what: &str| Err(Refused::at(line, what));
         if open.len() > MOST_DEPTH {
             return refused("it is nested deeper than a configuration is");
         }
         let (value, anchor, size) = match event {
-            Event::MappingStart(anchor, tag) | Event::SequenceStart(anchor, tag)
+            Event::MappingStart(_, tag) | Event::SequenceStart(_, tag)
                 if tag.as_deref().is_some_and(|tag| {
                     !tag.is_yaml_core_schema() || !["map", "seq"].contains(&tag.suffix.as_str())
                 }) =>
             {
-                return refused(&format!("it has a tag of a program's own (anchor {anchor})"));
+                return refused("it has a tag of a program's own; write the value without it");
             }
             Event::MappingStart(anchor, _) => {
                 open.push(Open { anchor, line, value: Value::Object(Map::new()), key: None });
@@ -51,7 +51,7 @@ pub fn parsed(text: &str) -> Result<Value, Refused> {
             }
             Event::MappingEnd | Event::SequenceEnd => {
                 let Some(Open { anchor, value, .. }) = open.pop() else { continue };
-                (value, anchor, 1)
+                (merged(value), anchor, 1)
             }
             Event::Scalar(text, style, anchor, tag) => {
                 (scalar(&text, style, tag, line)?, anchor, 1)
@@ -62,7 +62,7 @@ pub fn parsed(text: &str) -> Result<Value, Refused> {
                 None => return refused("an alias stands for what is around it"),
             },
             Event::DocumentStart(_) if root.is_some() => {
-                return refused("a second document begins");
+                return refused("a second document begins; keep one of them");
             }
             _ => continue,
         };
@@ -82,16 +82,18 @@ pub fn parsed(text: &str) -> Result<Value, Refused> {
         match (around, key.take()) {
             (Value::Array(all), _) => all.push(value),
             (Value::Object(all), Some(name)) if all.contains_key(&name) => {
-                return refused(&format!("{name} occurs twice in what begins at line {begun}"));
+                return refused(&format!(
+                    "{name} occurs twice in what begins at line {begun}; keep one of them"
+                ));
+            }
+            (Value::Object(_), Some(name)) if name == MERGE && tables(&value).is_none() => {
+                return refused("`<<` takes the keys of a table or of several, and this is none");
             }
             (Value::Object(all), Some(name)) => {
                 all.insert(name, value);
             }
             (_, None) => {
                 *key = Some(match value {
-                    Value::String(text) if text == "<<" => {
-                        return refused("a merge key is not read");
-                    }
                     Value::String(text) => text,
                     Value::Object(_) | Value::Array(_) => return refused("a key is no text"),
                     other => other.to_string(),
@@ -101,6 +103,30 @@ pub fn parsed(text: &str) -> Result<Value, Refused> {
         }
     }
     Ok(root.unwrap_or_default())
+}
+
+fn advised(info: &str) -> String {
+    let is_of_text = info.contains("mapping values are not allowed");
+    let advice =
+        if is_of_text { "; a text with a colon and a blank in it needs quotes" } else { "" };
+    format!("{info}{advice}")
+}
+
+/// With the keys of its merge key: its own ones win, then those of earlier tables.
+fn merged(mut value: Value) -> Value {
+    let Some(all) = value.as_object_mut() else { return value };
+    let Some(from) = all.shift_remove(MERGE) else { return value };
+    for (name, value) in tables(&from).into_iter().flatten().flatten() {
+        all.entry(name).or_insert_with(|| value.clone());
+    }
+    value
+}
+
+fn tables(value: &Value) -> Option<Vec<&Map<String, Value>>> {
+    match value {
+        Value::Array(all) => all.iter().map(Value::as_object).collect(),
+        one => Some(vec![one.as_object()?]),
+    }
 }
 
 fn count(value: &Value) -> usize {
@@ -120,7 +146,9 @@ fn scalar(
     match tag {
         Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => Ok(text.into()),
         Some(tag) => {
-            Err(Refused::at(line, &format!("the tag {}{} is not read", tag.handle, tag.suffix)))
+            let (handle, suffix) = (&tag.handle, &tag.suffix);
+            let what = format!("the tag {handle}{suffix} is not read; write the value without it");
+            Err(Refused::at(line, &what))
         }
         None if style == ScalarStyle::Plain => plain(text).map_err(|what| Refused::at(line, &what)),
         None => Ok(text.into()),
@@ -186,6 +214,18 @@ mod tests {
             "h": [null, 16, "v1.2", 15]});
         assert_eq!(found.unwrap(), asked);
         assert!(plain("1:30").is_err());
+    }
+
+    #[test]
+    fn a_merge_key_gives_what_a_table_does_not_state_itself() {
+        let text = "x: &x {a: 1, b: 2}\ny: &y {b: 3, c: 4}\none: {b: 9, <<: *x}\n\
+                    two:\n  <<: [*x, *y]\n  d: {<<: *y}\n<<: *y\nc: 5\n";
+        let asked = json!({"x": {"a": 1, "b": 2}, "y": {"b": 3, "c": 4}, "one": {"a": 1, "b": 9},
+            "two": {"a": 1, "b": 2, "c": 4, "d": {"b": 3, "c": 4}}, "c": 5, "b": 3});
+        assert_eq!(parsed(text).unwrap(), asked);
+        for text in ["a: 1\n<<: 2\n", "x: &x {a: 1}\n<<: [*x, 1]\n", "<<: {a: 1}\n<<: {}\n"] {
+            assert_eq!(parsed(text).unwrap_err().line, Some(2), "{text}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! traps: TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
 
 use crate::algorithm::{Aggregation, Dapo, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
-use crate::engines::configuration::{self, Configured, refused::Refused};
+use crate::engines::configuration::{self, Configured, FoundConfiguration, refused::Refused};
 use crate::engines::trl::settings::{self, KEYS};
 use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread};
 use crate::engines::{process, rendered};
@@ -21,7 +21,9 @@ const RATES: &str = "harness.learning_rates";
 
 const GENERATED: &str = "generation_batch_size";
 const PASS: &str = "per_device_train_batch_size";
+const PASSES: &str = "gradient_accumulation_steps";
 const STEPS: &str = "steps_per_generation";
+const ITERATIONS: &str = "num_iterations";
 const MAX_STEPS: &str = "max_steps";
 const DELTA: &str = "delta";
 
@@ -48,6 +50,8 @@ pub struct TrlConfig {
     /// Why TRL refuses the file's `generation_batch_size`.
     #[serde(skip)]
     pub contradiction: Option<String>,
+    #[serde(skip)]
+    pub left_out: Vec<usize>,
 }
 
 impl TrlConfig {
@@ -58,7 +62,9 @@ impl TrlConfig {
             |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
         let whole: Vec<&str> = KEYS.whole.iter().map(String::as_str).collect();
         let mut is_pickled = false;
-        let values = match configuration::read(path, &whole, INSTEAD)? {
+        let FoundConfiguration { configured, left_out } =
+            configuration::read(path, &whole, INSTEAD)?;
+        let values = match configured {
             Configured::Values(Value::Object(values)) => values,
             Configured::Pickled => {
                 let found = process::ask(python, PICKLE, &json!({"path": path}));
@@ -72,7 +78,7 @@ impl TrlConfig {
             }
             _ => return Err(refused("it is no GRPOConfig")),
         };
-        let mut config = Self { values, ..Self::default() };
+        let mut config = Self { values, left_out, ..Self::default() };
         config.count_steps(processes);
         let asked = json!({"values": config.values, "processes": processes});
         match process::ask(python, FILLED, &asked) {
@@ -289,6 +295,11 @@ impl TrlConfig {
         if let Some(what) = &self.contradiction {
             found("batch-sizes", GENERATED, KEYS.trap("batch-sizes", "") + what);
         }
+        for name in [PASS, PASSES, STEPS, ITERATIONS, "num_generations"] {
+            if let Some(count) = self.number(name).filter(|count| *count < 1.0) {
+                found("batch-sizes", name, format!("TRL cannot run with {count}; set at least 1"));
+            }
+        }
         let dapo = &asked.dapo;
         let text = |name: &str| self.values.get(name).and_then(Value::as_str);
         let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));
@@ -368,11 +379,12 @@ impl TrlConfig {
         }
     }
 
-    /// Of a generation; every TRL has one iteration where none is stated.
+    /// Of a generation; every TRL has one iteration where none is stated. `None` also where TRL cannot run.
     fn updates(&self) -> Option<f64> {
-        let steps = self.number(STEPS).zip(self.number("gradient_accumulation_steps"));
-        let iterations = self.number("num_iterations").unwrap_or(1.0);
-        steps.map(|(steps, passes)| steps / passes * iterations)
+        let (steps, passes) = self.number(STEPS).zip(self.number(PASSES))?;
+        let iterations = self.number(ITERATIONS).unwrap_or(1.0);
+        let can_run = [steps, passes, iterations].iter().all(|count| *count >= 1.0);
+        can_run.then(|| steps / passes * iterations)
     }
 }
 
@@ -442,6 +454,21 @@ mod tests {
             let names: Vec<&str> = stated.traps(&paper).iter().map(|it| it.name).collect();
             assert_eq!(names.contains(&"steps-per-generation"), steps == 4, "{names:?}");
             assert_eq!(names.contains(&"loss-normaliser"), steps == 64, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_count_of_zero_is_named_and_divides_nothing() {
+        let paper = starter::paper().unwrap();
+        for zero in [PASS, PASSES, STEPS, ITERATIONS, "num_generations"] {
+            let mut config = stated(json!({PASSES: 4, STEPS: 64, "loss_type": "dapo"}));
+            config.values.insert(zero.to_string(), 0.into());
+            let traps = config.traps(&paper);
+            let named = traps.iter().find(|it| it.name == "batch-sizes").unwrap();
+            assert!(named.key == zero && named.what.contains("cannot run with 0"), "{named:?}");
+            let words = ["NaN", "inf ", "0 updates"];
+            assert!(!traps.iter().any(|it| words.iter().any(|word| it.what.starts_with(word))));
+            assert!(traps.len() >= 2 && config.compared(&paper, 1).0.len() > 20);
         }
     }
 

@@ -1,7 +1,9 @@
 //! A configuration's values in verl, ours or a user's: composed by the installed verl, or stated by a file.
 
 use crate::base::files;
-use crate::engines::configuration::{self, Configured, interpolation, refused::Refused};
+use crate::engines::configuration::{
+    self, Configured, FoundConfiguration, interpolation, refused::Refused,
+};
 use crate::engines::verl::{overrides, settings::KEYS};
 use crate::engines::{Effective, EngineError, Setting, process};
 use serde::{Deserialize, Serialize};
@@ -39,6 +41,8 @@ pub struct Composed {
     /// Of the DAPO recipe before 0.9, whose trainer filters groups itself.
     #[serde(default)]
     pub recipe: bool,
+    #[serde(skip)]
+    pub left_out: Vec<usize>,
 }
 
 impl Composed {
@@ -110,7 +114,8 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
         Ok(Err(reason)) => Err(refused(&format!("Hydra does not compose {what}: {reason}"))),
         Err(error) => Err(refused(&format!("{what} are composed by verl, and {error}"))),
     };
-    match configuration::read(path, &TABLES, INSTEAD)? {
+    let FoundConfiguration { configured, left_out } = configuration::read(path, &TABLES, INSTEAD)?;
+    match configured {
         Configured::Pickled => Err(refused("it is a pickle")),
         Configured::Overrides(all) => {
             let name = primary(path)?;
@@ -128,7 +133,7 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
             let recipe = effective.pointer("/trainer/use_v1").is_none()
                 && effective.pointer("/reward_model/overlong_buffer").is_some();
             let effective = migrated(effective);
-            let mut composed = Composed { effective, partial: true, recipe, ..Composed::default() };
+            let mut composed = Composed { effective, recipe, left_out, ..Composed::default() };
             composed.partial = KEYS.whole.iter().any(|key| composed.get(key).is_none());
             Ok(composed)
         }

@@ -112,9 +112,13 @@ fn accuracies(comparison: &RunComparison) -> Section {
     let (a, b) = (&comparison.a.accuracy, &comparison.b.accuracy);
     let level = level(comparison);
     let columns = format!("question | A # | SE # | {level} # | B # | SE # | {level} #");
+    let sides = [&comparison.a, &comparison.b];
     let rows = a.uncertainties.iter().zip(&b.uncertainties).map(|(one, other)| {
-        let side = |share, of| row![text::points(share), standard_error(of), interval(of)];
-        [row![one.question.text()], side(a.avg_at_k, one), side(b.avg_at_k, other)].concat()
+        let of_sides = sides.into_iter().zip([one, other]).flat_map(|(side, of)| {
+            let error = standard_error(of, side.most_samples);
+            row![text::points(side.accuracy.avg_at_k), error, interval(of)]
+        });
+        row![one.question.text()].into_iter().chain(of_sides).collect::<Vec<TableCell>>()
     });
     let withheld = [withheld("A, ", &a.uncertainties), withheld("B, ", &b.uncertainties)].concat();
     let mut blocks = vec![Block::Table(Table::new("", &columns, rows))];
@@ -128,8 +132,11 @@ fn level(comparison: &RunComparison) -> String {
     format!("{} interval", text::level(level.unwrap_or(0.95)))
 }
 
-fn standard_error(of: &Uncertainty) -> String {
-    of.standard_error.map_or("–".to_owned(), text::standard_error)
+/// Of one response to each problem the statistic is only a bound.
+fn standard_error(of: &Uncertainty, most_samples: u64) -> String {
+    let is_bound = most_samples == 1 && of.question == Question::TheseCheckpointsOnTheseProblems;
+    let error = of.standard_error.filter(|_| !is_bound);
+    error.map_or("–".to_owned(), text::standard_error)
 }
 
 fn interval(of: &Uncertainty) -> String {
@@ -160,9 +167,11 @@ fn pass_at_k(comparison: &RunComparison) -> Section {
 fn difference(comparison: &RunComparison) -> Section {
     let paired = &comparison.paired;
     let columns = format!("question | B − A # | SE # | {} #", level(comparison));
+    let most_samples = comparison.a.most_samples.max(comparison.b.most_samples);
     let rows = paired.uncertainties.iter().map(|answer| {
         let difference = text::signed_points(paired.difference);
-        row![answer.question.text(), difference, standard_error(answer), interval(answer)]
+        let error = standard_error(answer, most_samples);
+        row![answer.question.text(), difference, error, interval(answer)]
     });
     let mut lines = withheld("", &paired.uncertainties);
     lines.push(format!(

@@ -8,7 +8,6 @@ use crate::statistics::{Estimate, PermutationTest, estimators};
 use crate::study::{TrackedComparison, TrackedValue, tracked::WithoutPartner};
 use std::collections::BTreeSet;
 
-/// Columns of a run's course.
 const COURSE: usize = 24;
 
 /// Below this share of the longest run, a budget is told beside the verdict.

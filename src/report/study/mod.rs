@@ -16,7 +16,7 @@ mod problem_map;
 mod scores;
 mod sensitivity;
 mod stability;
-mod surroundings;
+pub mod surroundings;
 
 use crate::base::{files, visible};
 use crate::report::{

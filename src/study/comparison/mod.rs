@@ -58,7 +58,6 @@ pub struct Detectable {
     pub difference: Option<f64>,
 }
 
-/// Needs two runs on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BetweenRuns {
     pub welch: WelchDifference,
@@ -244,12 +243,16 @@ fn detectable(
     level: f64,
 ) -> Vec<Detectable> {
     let alpha = ALPHA.min(1.0 - level);
-    let z = distributions::t_quantile(POWER, accuracy::MANY);
-    let degrees = [accuracy::MANY, (problems.max(2) - 1) as f64];
-    let of_problems = paired.uncertainties.iter().zip(degrees).map(|(answer, df)| {
+    let [power, level] = [POWER, 1.0 - alpha / 2.0];
+    let quantiles = [power, level].map(|p| distributions::t_quantile(p, accuracy::MANY));
+    let freedom = (problems.max(2) - 1) as f64;
+    let of_problems = paired.uncertainties.iter().map(|answer| {
         let error = answer.standard_error.filter(|_| answer.interval.is_some());
-        let t = distributions::t_quantile(1.0 - alpha / 2.0, df);
-        Detectable { question: answer.question, difference: error.map(|error| (t + z) * error) }
+        let difference = error.map(|error| match answer.question {
+            Question::TheseCheckpointsOnTheseProblems => quantiles.iter().sum::<f64>() * error,
+            _ => between::minimum_detectable_effect_of_t(error, freedom, alpha, POWER),
+        });
+        Detectable { question: answer.question, difference }
     });
     let of_runs = Detectable {
         question: Question::AnotherTrainingRun,

@@ -270,6 +270,14 @@ fn fill(study: &Study, comparison: &mut Comparison) -> Result<(), Why> {
     if arm < 2 || reference < 2 {
         return Err(Why::TooFewRuns { arm, reference, without_value });
     }
+    let mut runs = comparison.arm.iter().chain(&comparison.reference);
+    if metric.is_time() && runs.all(|run| !run.censored && run.value == 0.0) {
+        let message = format!(
+            "all {} runs have the level before the first step: choose a higher one",
+            arm + reference
+        );
+        return Err(Why::CannotBeTested(Untestable { message }));
+    }
     let mut design = design(&study.declaration, &metric, comparison.family_size);
     design.margin = design.margin.map(|margin| margin / comparison.contrast_divisor as f64);
     let result = comparison::estimate(&measured(study, comparison), &design);

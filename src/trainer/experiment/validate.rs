@@ -43,9 +43,9 @@ pub fn ranges(experiment: &Experiment) -> Vec<String> {
     for key in sources::all() {
         for (path, value) in stated(&experiment_json, &key.path) {
             problems.extend(match &key.range {
-                Some(range) => outside(&path, value, range),
+                Some(range) => outside(experiment, &path, value, range),
                 // Of a key without a range: NaN and infinities are no numbers of any.
-                None if value.is_null() => outside(&path, value, &KeyRange::default()),
+                None if value.is_null() => outside(experiment, &path, value, &KeyRange::default()),
                 None => None,
             });
         }
@@ -70,14 +70,18 @@ fn stated<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     values
 }
 
-/// JSON has null for NaN and infinities.
-fn outside(path: &str, value: &Value, range: &KeyRange) -> Option<String> {
+/// JSON has null for NaN and infinities, TOML what they are.
+fn outside(experiment: &Experiment, path: &str, value: &Value, range: &KeyRange) -> Option<String> {
     match value.as_f64() {
         Some(number) if range.contains(number) => None,
         Some(_) => Some(format!("{path} must be {range}, got {value}")),
         None => {
             let range = format!(" {range}").replace(" finite", "");
-            Some(format!("{path} must be a finite number{range}"))
+            let stated = toml::Value::try_from(experiment).ok();
+            let inside = |value| path.split('.').try_fold(value, toml::Value::get);
+            let given = stated.as_ref().and_then(inside);
+            let given = given.map_or(String::new(), |given| format!(", got {given}"));
+            Some(format!("{path} must be a finite number{range}{given}"))
         }
     }
 }
@@ -176,7 +180,8 @@ fn chat_template_kwargs(table: &str, settings: &PromptSettings) -> Vec<String> {
         let is_value = value.is_string() || value.is_boolean() || value.is_number();
         let no_chat = format!("it needs {table}template = \"chat\" or \"dapo-chat\"");
         let reserved = format!("must be absent: every conversation has its own {name}");
-        let other = format!("must be a text, true, false or a finite number, got {value}");
+        let given = if value.is_null() { "NaN or infinity".into() } else { value.to_string() };
+        let other = format!("must be a text, true, false or a finite number, got {given}");
         let is_reserved = RESERVED_VARIABLES.contains(&name.as_str());
         let is_named = name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
         refused([

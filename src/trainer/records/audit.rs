@@ -7,7 +7,8 @@ use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::{CHECKPOINT, COMPANIONS, DAMAGED_CHECKPOINT, LAYOUT};
 use crate::records::{
     Broken, Components, Counters, EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder,
-    StepMetrics, tables, tables::TableError,
+    StepMetrics, tables,
+    tables::{OutcomeRecord, TableError},
 };
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -512,14 +513,29 @@ fn damaged(
     }
 }
 
-/// Evaluations before the first one whose outcomes are not as recorded.
-pub fn intact_evaluations(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, FileError> {
+/// Evaluations before the first one whose outcomes or clocks are not as recorded, or whose statistics are not `of_outcomes`.
+pub fn intact_evaluations(
+    folder: &RunFolder,
+    of_outcomes: impl Fn(&EvaluationRecord, &[OutcomeRecord]) -> bool,
+) -> Result<Vec<EvaluationRecord>, FileError> {
     let recorded: Vec<EvaluationRecord> = files::complete_lines(&folder.path("evaluations.jsonl"))?;
+    let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
+    let clocks = |step: u64| match step {
+        0 => Some(Counters::default()),
+        _ => metrics.iter().find(|line| line.step == step).map(|line| line.counters),
+    };
     let mut intact = Vec::new();
     for record in recorded {
-        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
-        match path.and_then(|path| files::sha256_file(&path)) {
-            Ok(digest) if digest == record.outcomes_sha256 => intact.push(record),
+        let step = record.counters.rollout_steps;
+        let path = folder.recorded_outcomes(&record.set, step);
+        let is_intact = path.and_then(|path| {
+            let is_recorded = files::sha256_file(&path)? == record.outcomes_sha256
+                && clocks(step).is_none_or(|clocks| clocks == record.counters);
+            Ok(is_recorded
+                && tables::read_outcomes(&path).is_ok_and(|rows| of_outcomes(&record, &rows)))
+        });
+        match is_intact {
+            Ok(true) => intact.push(record),
             Err(error) if files::is_unread(&error) => return Err(error),
             _ => break,
         }

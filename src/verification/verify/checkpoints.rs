@@ -108,7 +108,19 @@ pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<L
             check.mismatch(format!("{name}/{companion}"), "is not the base policy's file");
         }
     }
-    check.read(name, checkpoint::load(&folder.path(name)))
+    let loaded = check.read(name, checkpoint::load(&folder.path(name)))?;
+    for file in checkpoint::TENSORS {
+        let place = format!("{name}/{file}");
+        if entries.files.contains(&place) {
+            let is_written = checkpoint::has_written_header(&folder.path(&place));
+            if check.read(&place, is_written) == Some(false) {
+                let what = "its header is not the one that a run writes for these tensors: it has other metadata, \
+                            fields, types or blanks";
+                check.mismatch(place, what);
+            }
+        }
+    }
+    Some(loaded)
 }
 
 /// `trainer.json` must name exactly the plain files of its folder.

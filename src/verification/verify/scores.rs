@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Each must exist once and follow from its outcomes.
+/// Each must exist once, in its turn (what is scheduled, then what is due at the end), and follow from its outcomes.
 pub fn evaluations(subject: VerifySubject) -> Check {
     let VerifySubject { folder, records, local, entries } = subject;
     let mut check = Check::new("evaluations");
@@ -52,6 +52,11 @@ pub fn evaluations(subject: VerifySubject) -> Check {
     for ((set, step), fault) in faults {
         check.mismatch("evaluations.jsonl", format!("{set} at step {step} {fault}"));
     }
+    for EvaluationRecord { set, counters, .. } in out_of_turn(subject) {
+        let what = "comes after a set that a run evaluates later";
+        let step = counters.rollout_steps;
+        check.mismatch("evaluations.jsonl", format!("{set} at step {step} {what}"));
+    }
     for name in entries.files.iter().filter(|name| name.starts_with("evaluations/")) {
         if !recorded.iter().any(|(set, step)| *name == self::name(set, *step)) {
             check.half_done(records, name, "no record in evaluations.jsonl is of it");
@@ -66,6 +71,20 @@ pub fn evaluations(subject: VerifySubject) -> Check {
         "{outcomes} outcomes of {} evaluations: {graded}, lengths held against texts, every statistic computed again",
         records.evaluations.len()
     ))
+}
+
+fn out_of_turn<'a>(subject: VerifySubject<'a>) -> Vec<&'a EvaluationRecord> {
+    let VerifySubject { records, local, .. } = subject;
+    let Some(data) = &local.data else { return Vec::new() };
+    let Experiment { evaluation, training, .. } = &records.experiment;
+    let turn = |record: &EvaluationRecord| {
+        let (set, step) = (&record.set, record.counters.rollout_steps);
+        let is_scheduled = evaluation.is_due(set, step, step == training.rollout_steps);
+        (!is_scheduled, data.evaluated().position(|(name, _)| name == set))
+    };
+    let of_steps = records.evaluations.chunk_by(|a, b| a.counters == b.counters);
+    let pairs = of_steps.flat_map(|records| records.windows(2));
+    pairs.filter(|pair| turn(&pair[0]) > turn(&pair[1])).map(|pair| &pair[1]).collect()
 }
 
 pub fn name(set: &str, step: u64) -> String {

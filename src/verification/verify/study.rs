@@ -39,6 +39,7 @@ pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, Ve
     let mut not_checked = of_declaration(&study, reviewed);
     not_checked.extend(of_folder(folder, &study)?);
     not_checked.extend(of_bases(&study.cells));
+    not_checked.extend(report::surroundings::programs(&study, text::visible));
     let (of_runs, commands) = of_runs(folder, &study);
     not_checked.extend(of_runs);
     let checks = [records, problems(&study)].into_iter().chain(declared);

@@ -2,6 +2,7 @@
 
 use crate::numerics::NumericsError;
 use pulp::{Arch, Simd, WithSimd};
+use std::ffi::OsString;
 use std::sync::OnceLock;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
@@ -62,7 +63,13 @@ pub fn prefetch<T>(number: &T) {
 pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 
 fn wanted() -> Result<Arch, NumericsError> {
-    let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
+    of_value(std::env::var_os(VARIABLE).unwrap_or_default())
+}
+
+fn of_value(value: OsString) -> Result<Arch, NumericsError> {
+    if value.is_empty() {
+        return Ok(Arch::new());
+    }
     let named = Instructions::ALL.into_iter().find(|instructions| value == instructions.name());
     let named = named
         .ok_or_else(|| NumericsError::UnknownInstructions(value.to_string_lossy().into_owned()))?;

@@ -4,9 +4,7 @@ use super::*;
 use crate::base::workers;
 use crate::numerics::native::product::{self, Reach};
 use crate::numerics::native::{cache, elementwise, window::WindowShape};
-use crate::numerics::{
-    Arithmetic, Head, Heads, Left, NumericsError, Panels, Tally, Window, Windows,
-};
+use crate::numerics::{Arithmetic, Head, Heads, Left, Panels, Tally, Window, Windows};
 use proptest::{prelude::ProptestConfig, proptest};
 use std::cell::Cell;
 
@@ -208,6 +206,13 @@ fn attention_in<A: Arithmetic>(seed: u64) {
 
 #[test]
 fn a_value_that_names_no_instruction_set_is_refused_with_the_names() {
-    let error = NumericsError::UnknownInstructions("sse9".to_string()).to_string();
+    let error = of_value("sse9".into()).unwrap_err().to_string();
     assert_eq!(error, "DAPO_INSTRUCTIONS is \"sse9\"; it can be scalar, avx2 or avx512");
+}
+
+#[test]
+fn an_empty_value_is_the_best_of_the_machine_as_none_is() {
+    let best = Instructions::of(Arch::new());
+    assert_eq!(of_value(OsString::new()).map(Instructions::of), Ok(best));
+    assert_eq!(of_value("scalar".into()).map(Instructions::of), Ok(Instructions::Scalar));
 }

@@ -318,6 +318,11 @@ pub fn minimum_detectable_effect_of_blocks(sigma: f64, n: usize, alpha: f64, pow
     detectable(sigma, (1.0 / n as f64).sqrt(), (n - 1) as f64, smallest_p, (alpha, power))
 }
 
+/// [`minimum_detectable_effect`] of a t test at the level `alpha` itself.
+pub fn minimum_detectable_effect_of_t(standard_error: f64, df: f64, alpha: f64, power: f64) -> f64 {
+    detectable(standard_error, 1.0, df, alpha, (alpha, power))
+}
+
 fn detectable(
     sigma: f64,
     spread: f64,

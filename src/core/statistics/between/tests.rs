@@ -138,6 +138,14 @@ fn a_detectable_effect_of_blocks_agrees_with_the_power_of_the_paired_t_test() {
 }
 
 #[test]
+fn a_detectable_effect_of_problems_agrees_with_the_noncentral_t() {
+    // scipy 1.17.1's noncentral t, of 15 problems.
+    let fifteen = 3.0132684557533667;
+    assert_close(minimum_detectable_effect_of_t(1.0, 14.0, 0.05, 0.8), fifteen, 1e-6);
+    assert_close(minimum_detectable_effect_of_t(0.02, 14.0, 0.05, 0.8), 0.02 * fifteen, 1e-9);
+}
+
+#[test]
 fn three_against_three_can_detect_nothing_at_0_05() {
     assert_eq!(minimum_detectable_effect(0.01, 3, 3, 0.05, 0.8), f64::INFINITY);
     assert!(minimum_detectable_effect(0.01, 3, 3, 0.1, 0.8).is_finite());

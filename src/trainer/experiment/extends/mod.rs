@@ -227,15 +227,19 @@ pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
     let mut chain: Chain = Vec::new();
     let mut next = Some(normal(path));
     while let Some(path) = next {
-        let names = || {
-            let known = chain.iter().map(|(path, _)| path.display().to_string());
-            known.chain([path.display().to_string()]).collect::<Vec<_>>().join(" -> ")
+        let names = |last: &Path| {
+            let known = chain.iter().map(|(path, _)| path.as_path());
+            let known = known.chain([last]).map(|path| path.display().to_string());
+            known.collect::<Vec<_>>().join(" -> ")
         };
         if chain.iter().any(|(known, _)| *known == path) {
-            return Err(format!("extends goes in a circle: {}", names()).into());
+            let own = files::state(&path).ok();
+            let is_own = |it: &&(PathBuf, Table)| own.is_some() && files::state(&it.0).ok() == own;
+            let first = chain.iter().find(is_own).map_or(&path, |(first, _)| first);
+            return Err(format!("extends goes in a circle: {}", names(first)).into());
         }
         if chain.len() == MAX_FILES {
-            let deep = format!("extends is more than {MAX_FILES} files deep: {}", names());
+            let deep = format!("extends is more than {MAX_FILES} files deep: {}", names(&path));
             return Err(deep.into());
         }
         if let Some((child, _)) = chain.last() {

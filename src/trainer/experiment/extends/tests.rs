@@ -203,11 +203,11 @@ fn values_out_of_range_are_refused() {
         ("name = \"a/b\"", "name must be letters, digits and any of -_+. (not first), got \"a/b\""),
         (
             "[optimizer]\nlearning_rate = nan",
-            "optimizer.learning_rate must be a finite number above 0",
+            "optimizer.learning_rate must be a finite number above 0, got nan",
         ),
         (
             "[optimizer]\nweight_decay = inf",
-            "optimizer.weight_decay must be a finite number at least 0",
+            "optimizer.weight_decay must be a finite number at least 0, got inf",
         ),
         ("[optimizer]\nbeta2 = 1.0", "optimizer.beta2 must be in [0, 1), got 1.0"),
         ("[optimizer]\nepsilon = 0.0", "optimizer.epsilon must be above 0, got 0.0"),
@@ -316,7 +316,7 @@ fn all_problems_are_reported_at_once_each_with_its_file() {
         [
             "middle.toml: execution.threads must be from 1 to 1024, got 0",
             "middle.toml: training.epochs_per_step must be from 1 to 16777216, got 0",
-            "arm.toml: dapo.clip.low must be a finite number in (0, 1)",
+            "arm.toml: dapo.clip.low must be a finite number in (0, 1), got nan",
         ]
     );
 }
@@ -454,7 +454,7 @@ fn what_cannot_stand_around_a_question_or_end_a_response_is_refused_all_at_once(
         ),
         (
             "prompt.chat_template_kwargs = { a = nan }",
-            "must be a text, true, false or a finite number",
+            "must be a text, true, false or a finite number, got NaN or infinity",
         ),
         ("prompt.chat_template_kwargs = { \"a.b\" = 1 }", "is named by letters, digits and _"),
     ] {

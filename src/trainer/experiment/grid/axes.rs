@@ -53,7 +53,7 @@ pub(super) fn arms(
         }
         let parts = |joint: &str| -> Vec<String> {
             let part = |(axis, value): &(&Axis, &Value)| {
-                format!("{}{joint}{}", short(&axis.key), shown(value))
+                format!("{}{joint}{}", short(&axis.key), shown_among(&axis.values, value))
             };
             pairs.iter().map(part).collect()
         };
@@ -77,7 +77,13 @@ fn axis(place: &str, table: Table, problems: &mut Vec<String>) -> Option<Axis> {
     let mut keys = Keys::of(place.to_string(), table, problems);
     let key = keys.needed_text("key");
     let values = match keys.take("values") {
-        Some(Value::Array(values)) if values.len() >= 2 => Some(values),
+        Some(Value::Array(values)) if values.len() >= 2 => {
+            let is_again = |(place, value): &(usize, &Value)| values[..*place].contains(value);
+            if let Some((_, value)) = values.iter().enumerate().find(is_again) {
+                keys.problem("values", &format!("{value} occurs twice"));
+            }
+            Some(values)
+        }
         _ => {
             keys.problem("values", "expected a list of at least two values");
             None
@@ -92,6 +98,18 @@ fn short(key: &str) -> String {
     let parts: Vec<&str> = key.split('.').collect();
     let kept = if parts.last() == Some(&"kind") { 2 } else { 1 };
     parts[parts.len().saturating_sub(kept)..].join(".")
+}
+
+/// A kind that other values have too comes with the keys in which they differ.
+fn shown_among(values: &[Value], value: &Value) -> String {
+    let (kind, table) = (shown(value), value.as_table());
+    let others = values.iter().filter(|other| shown(other) == kind).filter_map(Value::as_table);
+    let others: Vec<&Table> = others.collect();
+    let entries = table.into_iter().flatten();
+    let differing = entries
+        .filter(|(key, value)| others.iter().any(|other| other.get(*key) != Some(*value)))
+        .map(|(key, value)| format!("-{key}-{}", shown(value)));
+    kind + &differing.collect::<String>()
 }
 
 fn shown(value: &Value) -> String {

@@ -15,7 +15,7 @@
 //! name = "symmetric"
 //! label = "ε_high = ε_low"
 //! after = "dapo"                   # the arm that `set` is applied to; without it: the base
-//! compared_with = "dapo"           # without it: `after`
+//! compared_with = "dapo"           # without it: `after`, else the arm that is the base, if there is one
 //! paper = { table = "Table 1", row = "..." }
 //! [arms.set.dapo.clip]             # merged as `extends` merges a file into its parent
 //! high = 0.2
@@ -50,7 +50,6 @@ impl BaseSource {
     }
 }
 
-/// The grid of a folder that `dapo init` wrote.
 pub fn in_folder(folder: &Path) -> Option<PathBuf> {
     Some(folder.join("grid.toml")).filter(|path| path.is_file())
 }
@@ -149,7 +148,11 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
     }
     let name = name.unwrap_or_default();
     let context = FileContext { place: &place, grid: &name, chain: &chain, base: &base };
-    let (arms, notes) = context.resolve(written, &mut problems);
+    let (arms, mut notes) = context.resolve(written, &mut problems);
+    if arms.len() > 1 && arms.iter().all(|arm| arm.compared_with.is_none()) {
+        let advice = "state `compared_with`, or declare comparisons";
+        notes.push(format!("{place}: no arm is compared with another: {advice}"));
+    }
     if !problems.is_empty() {
         return Err(ExperimentError::Invalid { problems });
     }
@@ -288,10 +291,12 @@ impl FileContext<'_> {
         let changed: BTreeMap<String, Option<Value>> = changed.collect();
         let notes = check(place, &arm, &changed, after.is_some() || !before.is_empty())?;
         experiment.name = format!("{}.{}", self.grid, arm.name);
+        let base_arm = before.first().filter(|first| first.arm.set.is_empty());
+        let base_arm = base_arm.map(|first| first.arm.name.clone());
         Ok(Resolved {
             arm: Arm {
                 label: arm.label.unwrap_or_else(|| arm.name.clone()),
-                compared_with: arm.compared_with.or_else(|| arm.after.clone()),
+                compared_with: arm.compared_with.or_else(|| arm.after.clone()).or(base_arm),
                 name: arm.name,
                 after: arm.after,
                 paper: arm.paper,

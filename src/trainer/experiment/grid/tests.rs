@@ -242,6 +242,53 @@ fn axes_are_combined_and_a_key_of_a_variant_is_set_alone() {
 }
 
 #[test]
+fn an_arm_that_states_no_reference_is_compared_with_the_base_where_the_grid_has_it() {
+    let high =
+        |name: &str, high| format!("[[arms]]\nname = {name:?}\nset.dapo.clip.high = {high}\n");
+    let references = |text: &str| -> Vec<Option<String>> {
+        grid(text).unwrap().grid.arms.into_iter().map(|arm| arm.compared_with).collect()
+    };
+    let two = high("a", 0.3) + &high("b", 0.4);
+    let base = Some("base".to_string());
+    assert_eq!(
+        references(&format!("[[arms]]\nname = \"base\"\n{two}")),
+        [None, base.clone(), base]
+    );
+    assert_eq!(references(&two), [None, None]);
+    let notes = grid(&two).unwrap().notes;
+    assert!(notes[0].contains("no arm is compared with another: state `compared_with`"));
+}
+
+#[test]
+fn values_of_an_axis_that_have_one_kind_are_named_by_what_they_differ_in() {
+    let resample = |rounds: u64, at_cap: &str| {
+        format!(
+            "{{ kind = \"resample\", max_rounds = {rounds}, at_cap = {at_cap:?}, surplus = \"discard\" }}"
+        )
+    };
+    let named = |values: &[String]| -> Vec<String> {
+        let values = values.join(", ");
+        let axis = format!("[[axes]]\nkey = \"dapo.dynamic_sampling\"\nvalues = [{values}]\n");
+        grid(&axis).unwrap().grid.arms.into_iter().map(|arm| arm.name).collect()
+    };
+    let none = "{ kind = \"none\" }".to_string();
+    assert_eq!(
+        named(&[none.clone(), resample(4, "train")]),
+        ["dynamic_sampling-none", "dynamic_sampling-resample"]
+    );
+    assert_eq!(
+        named(&[none, resample(4, "train"), resample(8, "train")]),
+        [
+            "dynamic_sampling-none",
+            "dynamic_sampling-resample-max_rounds-4",
+            "dynamic_sampling-resample-max_rounds-8"
+        ]
+    );
+    let twice = grid("[[axes]]\nkey = \"optimizer.learning_rate\"\nvalues = [1e-4, 0.0001]\n");
+    assert_eq!(twice.unwrap_err(), "g.toml, axis 1: values: 0.0001 occurs twice");
+}
+
+#[test]
 fn an_axis_without_two_values_or_with_too_many_combinations_is_refused() {
     let one = grid("[[axes]]\nkey = \"dapo.clip.high\"\nvalues = [0.3]\n").unwrap_err();
     assert_eq!(one, "g.toml, axis 1: values: expected a list of at least two values");

@@ -78,7 +78,6 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The needed `name`, which names files and folders.
     pub fn name(&mut self) -> Option<String> {
         let name = self.needed_text("name")?;
         if let Some(problem) = plain(&name) {
@@ -94,7 +93,6 @@ impl<'a> Keys<'a> {
         self.text(key)
     }
 
-    /// The keys of a table inside this one.
     pub fn inside(&mut self, key: &'static str) -> Option<Keys<'_>> {
         let table = self.table(key)?;
         Some(Keys::of(format!("{}: {key}", self.place), table, self.problems))

@@ -17,7 +17,7 @@ use regex::{Captures, Regex};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::LazyLock;
 use tch::{Kind, Tensor};
@@ -28,6 +28,7 @@ pub const COMPANIONS: [&str; 9] = run_folder::COMPANIONS;
 pub const CONFIG: &str = "config.json";
 const WEIGHTS: &str = weights::SINGLE;
 const MOMENTS: &str = "optimizer.safetensors";
+pub const TENSORS: [&str; 2] = [WEIGHTS, MOMENTS];
 const CARRIED: &str = "carried.parquet";
 const TRAINER: &str = "trainer.json";
 
@@ -339,7 +340,6 @@ pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, PolicyError
 /// Tensors as plain values: name → (shape, values).
 pub type CheckpointValues = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
 
-/// As [`read_tensors`], as plain values.
 pub fn read_values(path: &Path) -> Result<CheckpointValues, PolicyError> {
     let tensors = read_tensors(path)?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())
@@ -353,12 +353,39 @@ pub fn write_tensors(path: &Path, tensors: &CheckpointValues) -> Result<(), Poli
     write_each(path, shapes.collect(), &values)
 }
 
-/// As [`write_tensors`], with the values of a tensor asked for when they are written.
 fn write_each(
     path: &Path,
     shapes: BTreeMap<String, Vec<i64>>,
     values: &dyn Fn(&String) -> Vec<f32>,
 ) -> Result<(), PolicyError> {
+    let header = header(path, &shapes)?;
+    let write = |file: &mut dyn Write| -> io::Result<()> {
+        let mut file = io::BufWriter::with_capacity(1 << 20, file);
+        file.write_all(&header)?;
+        for name in shapes.keys() {
+            for value in values(name) {
+                file.write_all(&value.to_le_bytes())?;
+            }
+        }
+        file.flush()
+    };
+    Ok(files::write_atomic_with(path, |file| write(file))?)
+}
+
+/// Whether a file begins as [`write_tensors`] begins one of its tensors: a header has room for anybody's words.
+pub fn has_written_header(path: &Path) -> Result<bool, PolicyError> {
+    let entries = weights::open(path)?.entries.into_iter();
+    let expected = header(path, &entries.map(|(name, entry)| (name, entry.shape)).collect())?;
+    let (file, _) = foreign::open_regular(path)?;
+    let mut found = Vec::new();
+    file.take(expected.len() as u64).read_to_end(&mut found).map_err(|source| {
+        let path = path.to_path_buf();
+        PolicyError::File(files::FileError::Io { action: "read", path, source })
+    })?;
+    Ok(found == expected)
+}
+
+fn header(path: &Path, shapes: &BTreeMap<String, Vec<i64>>) -> Result<Vec<u8>, PolicyError> {
     let mut end = 0;
     let info = |shape: &[i64]| {
         let shape: Vec<usize> = shape.iter().map(|&side| side as usize).collect();
@@ -377,18 +404,7 @@ fn write_each(
     let mut header = serde_json::to_vec(&header).expect("names and numbers");
     // The tensors begin at a multiple of eight bytes, as the crate's own writer has it.
     header.resize(header.len().next_multiple_of(8), b' ');
-    let write = |file: &mut dyn Write| -> io::Result<()> {
-        let mut file = io::BufWriter::with_capacity(1 << 20, file);
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(&header)?;
-        for name in shapes.keys() {
-            for value in values(name) {
-                file.write_all(&value.to_le_bytes())?;
-            }
-        }
-        file.flush()
-    };
-    Ok(files::write_atomic_with(path, |file| write(file))?)
+    Ok([&(header.len() as u64).to_le_bytes()[..], &header].concat())
 }
 
 #[cfg(test)]

@@ -121,6 +121,42 @@ fn moments_that_no_update_leaves_are_refused_by_name() {
 }
 
 #[test]
+fn words_in_the_header_of_a_file_of_tensors_are_none_that_were_written() {
+    let base = folder_with(&tiny());
+    let model = load_model(base.path()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("checkpoint");
+    let none = optimizer::OptimizerState::default();
+    for moments in [&none, &state()] {
+        save(&folder, model.parameters(), Some(moments), base.path(), &progress()).unwrap();
+        for name in TENSORS {
+            let path = folder.join(name);
+            assert!(has_written_header(&path).unwrap(), "{name}");
+            let whole = files::read(&path).unwrap();
+            let length = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+            let (header, tensors) = whole[8..].split_at(length);
+            let header = std::str::from_utf8(header).unwrap();
+            for (from, to) in [
+                (r#""pt""#, r#""pt","claim":"99 %""#),
+                (r#""__metadata__":{"format":"pt"}"#, r#""__metadata__":{}"#),
+                (r#""dtype""#, r#""claim":"99 %","dtype""#),
+                ("{", " {"),
+                ("}", "} "),
+            ] {
+                if !header.contains(from) {
+                    continue;
+                }
+                let other = header.replacen(from, to, 1);
+                let length = (other.len() as u64).to_le_bytes();
+                let other = [&length[..], other.as_bytes(), tensors].concat();
+                files::write_atomic(&path, &other).unwrap();
+                assert!(!has_written_header(&path).unwrap(), "{name}, {to}");
+            }
+        }
+    }
+}
+
+#[test]
 fn missing_unknown_and_misshapen_tensors_are_refused_by_name() {
     let base = folder_with(&tiny());
     let path = base.path().join("model.safetensors");

@@ -184,6 +184,12 @@ pub fn record(
     })
 }
 
+pub fn is_of_outcomes(record: &EvaluationRecord, outcomes: &[OutcomeRecord]) -> bool {
+    let set = Set { name: &record.set, problems: &[], samples: record.samples };
+    let digest = record.outcomes_sha256.clone();
+    self::record(set, record.counters, outcomes, digest).is_ok_and(|again| again == *record)
+}
+
 pub fn reward_mean(outcomes: &[OutcomeRecord]) -> Option<f64> {
     let rewards = outcomes.iter().map(|row| row.reward).collect::<Option<Vec<f64>>>()?;
     Some(estimators::mean(&rewards))

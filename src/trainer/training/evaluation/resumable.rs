@@ -138,14 +138,17 @@ fn kept(stem: &Path, key: &Value, set: Set) -> Result<Option<Evaluated>, Trainin
     let damaged = |reason| TrainingError::Folder { folder: stated.clone(), reason };
     let record: EvaluationRecord = serde_json::from_value(record)
         .map_err(|error| damaged(format!("is damaged: {error}; delete it and evaluate again")))?;
+    let unlike = "does not fit the table beside it; delete both and evaluate again";
     if files::sha256_file(&table)? != record.outcomes_sha256 {
-        let reason = "does not fit the table beside it; delete both and evaluate again";
-        return Err(damaged(reason.to_string()));
+        return Err(damaged(unlike.to_string()));
     }
     let outcomes = tables::read_outcomes(&table)?;
     if !is_whole(set, &outcomes) {
         let reason = "does not have each sample of each problem once; delete it and the table beside it, and evaluate again";
         return Err(damaged(reason.to_string()));
+    }
+    if !evaluation::is_of_outcomes(&record, &outcomes) {
+        return Err(damaged(unlike.to_string()));
     }
     Ok(Some((record, outcomes)))
 }
@@ -318,6 +321,12 @@ mod tests {
         };
         let (kept, held) = state(&[("a", 0), ("a", 1)]).unwrap();
         assert!(kept.is_some() && held.is_none());
+        let path = stem.with_added_extension("json");
+        let mut stated: Value = files::read_json(&path).unwrap();
+        stated["avg_at_k"] = json!(0.875);
+        files::write_json(&path, &stated).unwrap();
+        let refused = begin(&stem, &key, set).unwrap_err().to_string();
+        assert!(refused.contains("does not fit the table beside it"), "{refused}");
         let refused = state(&[("a", 0), ("a", 1), ("a", 0), ("a", 1)]).unwrap_err().to_string();
         assert!(refused.contains("does not have each sample of each problem once"), "{refused}");
         let left = files::list(stem.parent().unwrap()).unwrap();

@@ -13,8 +13,8 @@ use crate::records::{
     environment,
 };
 use crate::task::ResponseText;
-use crate::training::TrainingError;
 use crate::training::run::{RunEvent, evaluations, inputs::Inputs};
+use crate::training::{TrainingError, evaluation};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +190,7 @@ fn resume(
     for name in PLACES {
         files::leftovers::remove_partial(&folder.path(name))?;
     }
-    let evaluated = audit::intact_evaluations(folder)?;
+    let evaluated = audit::intact_evaluations(folder, evaluation::is_of_outcomes)?;
     let steps = folder.checkpoint_steps()?;
     let last = steps.iter().max().copied().unwrap_or(0);
     let text = ResponseText::of_rollouts(&inputs.experiment, &inputs.tokenizer);
