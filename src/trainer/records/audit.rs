@@ -531,8 +531,14 @@ pub fn intact_evaluations(
         let is_intact = path.and_then(|path| {
             let is_recorded = files::sha256_file(&path)? == record.outcomes_sha256
                 && clocks(step).is_none_or(|clocks| clocks == record.counters);
-            Ok(is_recorded
-                && tables::read_outcomes(&path).is_ok_and(|rows| of_outcomes(&record, &rows)))
+            if !is_recorded {
+                return Ok(false);
+            }
+            match tables::read_outcomes(&path) {
+                Ok(rows) => Ok(of_outcomes(&record, &rows)),
+                Err(TableError::File(error)) => Err(error),
+                Err(_malformed) => Ok(false),
+            }
         });
         match is_intact {
             Ok(true) => intact.push(record),
