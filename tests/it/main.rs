@@ -19,6 +19,7 @@ mod eval_files;
 mod exactness;
 mod experiments;
 mod export;
+mod few_problems;
 mod figure;
 mod forgeries;
 mod forked;

@@ -80,11 +80,17 @@ pub fn verified(folder: &RunFolder) -> Verification {
     verify::verify(folder, &Options::default(), &mut |_| ()).unwrap()
 }
 
+/// A run on files that are in this folder.
+pub fn verified_on(data: &Path, folder: &RunFolder) -> Verification {
+    let options = Options { data: Some(data.into()), ..Options::default() };
+    verify::verify(folder, &options, &mut |_| ()).unwrap()
+}
+
 pub fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
     replayed_with(folder, None, ReplayRequest { steps, problems: 8, challenge: seed })
 }
 
-fn replayed_with(
+pub fn replayed_with(
     folder: &RunFolder,
     data: Option<PathBuf>,
     request: ReplayRequest,
