@@ -1,7 +1,7 @@
 //! Real runs, one arm a technique: what the run shows of each technique follows its switch.
 
 use crate::binary::{line_in, succeeded};
-use crate::repository;
+use crate::repository::{self, few_problems};
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
 use dapo::study::{Effects, effect_checks, effect_checks::EffectVerdict};
@@ -14,7 +14,7 @@ const METRICS: &str = include_str!("effects/metrics.txt");
 fn train(parent: &str, dapo: &str, set: &str) -> (Effects, Vec<StepMetrics>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let parent = repository::root().join("experiments").join(parent).display().to_string();
-    let text = include_str!("effects/arm.toml").replace("PARENT", &parent) + dapo;
+    let text = few_problems() + &include_str!("effects/arm.toml").replace("PARENT", &parent) + dapo;
     files::write_atomic(&folder.path().join("arm.toml"), text.as_bytes()).unwrap();
     let (_, talk) = succeeded(line_in(folder.path(), &format!("train arm.toml --out run {set}")));
     let run = RunFolder::at(folder.path().join("run"));

@@ -4,10 +4,9 @@
 use crate::bad_input::{input::Step, tree};
 use crate::binary::{Output, PROGRAM, ended, failed, says, succeeded};
 use crate::engines::rows;
-use crate::few_problems;
-use crate::repository;
+use crate::repository::few_problems;
 use crate::transcript::play;
-use crate::verify::{copy, expect, findings, flip, verified_on};
+use crate::verify::{copy, expect, findings, flip, verified};
 use dapo::base::{Purpose, files, rng::Id, rng::Stream, rng::stream, workers};
 use dapo::experiment::extends;
 use dapo::records::RunFolder;
@@ -29,9 +28,8 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        few_problems::files(folder.path());
-        let base = repository::root().join("experiments/smoke.toml").display().to_string();
-        let text = include_str!("interruption/experiment.toml").replace("BASE", &base);
+        let text = few_problems() + include_str!("interruption/experiment.toml");
+        let text = text.replace("ROOT", env!("CARGO_MANIFEST_DIR"));
         files::write_atomic(&folder.path().join("experiment.toml"), text.as_bytes()).unwrap();
         let scene = Self { folder, expected: BTreeMap::new() };
         succeeded(scene.finish("undisturbed", "--restart"));
@@ -113,7 +111,7 @@ impl Scene {
         if !folder.path("manifest.json").exists() {
             return;
         }
-        let verification = verified_on(self.folder.path(), &folder);
+        let verification = verified(&folder);
         assert_eq!(findings(&verification, VerifyVerdict::Mismatch), [""; 0], "{name}");
         if !folder.path("outcome.json").exists() {
             let summary = expect(verification, VerifyVerdict::Inconclusive).summary;
@@ -223,7 +221,7 @@ fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
         ["step-000002 is refused", "step-000001 is refused", "model.safetensors: damaged"];
     says(scene.finish("run", "--resume"), 0, &refused);
     // They are nobody's results, and no sign of a forgery.
-    let verification = expect(verified_on(scene.folder.path(), &root), VerifyVerdict::Verified);
+    let verification = expect(verified(&root), VerifyVerdict::Verified);
     for step in [1, 2] {
         let note = format!("checkpoints/damaged-step-{step:06}: a damaged checkpoint that");
         assert!(verification.not_checked.iter().any(|row| row.starts_with(&note)), "{note}");

@@ -19,7 +19,6 @@ mod eval_files;
 mod exactness;
 mod experiments;
 mod export;
-mod few_problems;
 mod figure;
 mod forgeries;
 mod forked;

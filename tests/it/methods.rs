@@ -1,19 +1,18 @@
 //! Every method of the list: its arm, its golden vectors, its bits, its records. A new method needs no
 //! change here.
 
-use crate::few_problems;
 use crate::golden_data;
-use crate::repository::{self, root};
-use crate::verify::{expect, replayed_with, trained};
+use crate::repository::{self, few_problems, root};
+use crate::verify::{expect, replayed, trained};
 use dapo::algorithm::methods::{FILES, MEASURES, Method, kl_cov::KlCov};
 use dapo::algorithm::objective::objective;
 use dapo::algorithm::{Dapo, Rewarded, SeenResponse, StepTotals, Tokens, aggregation};
 use dapo::base::files;
-use dapo::experiment::{Data, Experiment, Grid, compare, grid, sources, validate};
+use dapo::experiment::{Experiment, Grid, compare, grid, sources, validate};
 use dapo::numerics::Numerics;
 use dapo::records::RunFolder;
 use dapo::study::effect_checks::{self, EffectVerdict as Effect};
-use dapo::verification::verify::{VerifyVerdict, replay::ReplayRequest};
+use dapo::verification::verify::VerifyVerdict;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -325,30 +324,28 @@ fn the_grids_have_every_method_as_its_arm_states_it() {
 }
 
 /// The method's arm in a few short steps.
-fn short(name: &str, micro_batch_rollouts: u64, data: &Data) -> Experiment {
+fn short(name: &str, micro_batch_rollouts: u64) -> Experiment {
     let mut experiment = repository::experiment(
         "smoke.toml",
-        "rollout.max_response_tokens=64 rollout.prompts_per_round=4 training.rollout_steps=2 \
-         training.prompts_per_step=4 training.mini_batch_rollouts=8 checkpoints.keep_last=2 \
-         evaluation.samples.mini-aime=1",
+        &(few_problems()
+            + "rollout.max_response_tokens=64 rollout.prompts_per_round=4 training.rollout_steps=2 \
+               training.prompts_per_step=4 training.mini_batch_rollouts=8 checkpoints.keep_last=2 \
+               evaluation.samples.mini-aime=1"),
     );
     let arm = arm(name);
     experiment.dapo = arm.dapo;
     experiment.rollout.sampler_weights = arm.rollout.sampler_weights;
     experiment.execution.micro_batch_rollouts = micro_batch_rollouts;
-    experiment.inputs.data = data.clone();
     experiment
 }
 
 /// From the second update on the penalty outweighs every advantage; exact arithmetic makes room for it.
 #[test]
 fn a_large_penalty_of_kl_cov_trains_alike_in_both_arithmetics() {
-    let scratch = tempfile::tempdir().unwrap();
-    let data = few_problems::files(scratch.path());
     for coefficient in [10.0, 100.0] {
         let [exact, fast] = [Numerics::Exact, Numerics::Fast].map(|numerics| {
             let method = Method::KlCov(KlCov { penalised_share: 0.1, coefficient });
-            let mut experiment = Experiment { numerics, ..short("kl-cov", 16, &data) };
+            let mut experiment = Experiment { numerics, ..short("kl-cov", 16) };
             experiment.dapo.method = Some(method);
             experiment.training.rollout_steps = 1;
             let (_scratch, run) = trained(experiment);
@@ -360,19 +357,13 @@ fn a_large_penalty_of_kl_cov_trains_alike_in_both_arithmetics() {
 
 #[test]
 fn every_method_is_exact_whatever_the_cut_and_is_verified_by_replay() {
-    let scratch = tempfile::tempdir().unwrap();
-    let data = few_problems::files(scratch.path());
     for name in arms_of_a_kind() {
-        let (_whole, whole) = trained(short(&name, 16, &data));
-        let (_cut, cut) = trained(short(&name, 3, &data));
+        let (_whole, whole) = trained(short(&name, 16));
+        let (_cut, cut) = trained(short(&name, 3));
         let head = |folder: &RunFolder| folder.ledger().unwrap().pop().unwrap().head;
         assert_eq!(head(&whole), head(&cut), "{name}");
 
-        let request = ReplayRequest { steps: 2, problems: 8, challenge: 7 };
-        let replayed = expect(
-            replayed_with(&whole, Some(scratch.path().into()), request),
-            VerifyVerdict::Verified,
-        );
+        let replayed = expect(replayed(&whole, 2, 7), VerifyVerdict::Verified);
         assert_eq!(replayed.replay.unwrap().covered, [1, 2], "{name}");
 
         let metrics = whole.metrics().unwrap();

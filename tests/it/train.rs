@@ -223,12 +223,6 @@ fn overlong_filtering_masks_truncated_rows_and_soft_punishment_lowers_their_rewa
 }
 
 #[test]
-fn length_bands_train_every_rollout_of_the_step_once() {
-    let (steps, updates) = steps(&short("training.mini_batch_order=length-bands"), 1).unwrap();
-    assert_eq!((steps[0].trained.len(), updates), (8, 2));
-}
-
-#[test]
 fn the_samplers_log_probs_agree_with_the_training_forward() {
     for step in steps(&short(""), 2).unwrap().0 {
         // f32 through two different batch shapes: rounding, not disagreement.

@@ -1,7 +1,7 @@
 //! `dapo verify` of runs: what a replay alone finds, what is inconclusive, and what holds up a reader.
 //! The ways of tampering stand in `bad_input/tampered_runs.toml`.
 
-use crate::repository;
+use crate::repository::{self, FEW_PROBLEMS};
 use dapo::algorithm::Problem;
 use dapo::base::{files, workers};
 use dapo::experiment::{Data, Experiment, MiniAimeVariant, WeightKind};
@@ -76,27 +76,23 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// A run on generated data, or on the few problems of these tests.
 pub fn verified(folder: &RunFolder) -> Verification {
-    verify::verify(folder, &Options::default(), &mut |_| ()).unwrap()
-}
-
-/// A run on files that are in this folder.
-pub fn verified_on(data: &Path, folder: &RunFolder) -> Verification {
-    let options = Options { data: Some(data.into()), ..Options::default() };
+    let options = Options { data: Some(FEW_PROBLEMS.into()), ..Options::default() };
     verify::verify(folder, &options, &mut |_| ()).unwrap()
 }
 
 pub fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
-    replayed_with(folder, None, ReplayRequest { steps, problems: 8, challenge: seed })
+    replayed_with(
+        folder,
+        Some(FEW_PROBLEMS.into()),
+        ReplayRequest { steps, problems: 8, challenge: seed },
+    )
 }
 
-pub fn replayed_with(
-    folder: &RunFolder,
-    data: Option<PathBuf>,
-    request: ReplayRequest,
-) -> Verification {
-    let options = Options { data, replay: Some(request), ..Options::default() };
-    verify::verify(folder, &options, &mut |_| ()).unwrap()
+fn replayed_with(run: &RunFolder, data: Option<PathBuf>, asked: ReplayRequest) -> Verification {
+    let options = Options { data, replay: Some(asked), ..Options::default() };
+    verify::verify(run, &options, &mut |_| ()).unwrap()
 }
 
 /// The verification, which has this verdict.

@@ -265,6 +265,9 @@ mod tests {
         };
         // Sixteen lengths 1…16 in four bands of every second length: at most 7 apart.
         assert!(batches.iter().all(|batch| spread(batch) <= 7), "{batches:?}");
+        let mut all = batches.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..16).collect::<Vec<_>>());
     }
 
     #[test]
