@@ -42,10 +42,11 @@ def crate(run):
     licence = entity("#licence", "CreativeWork", name="No licence recorded",
                      description="The run does not know the licences of its data and model. Put yours here.")
     title, diverged = f"DAPO run: arm {manifest['name']}, seed {manifest['seed']}", outcome["ending"] == "diverged"
+    reason = outcome.get("reason") or " ".join(map(str, [outcome["ending"], *outcome.get("not_finite", {}).values()]))
     action = entity("#run", "CreateAction", name=title, instrument={"@id": "#dapo"},
-                    description=outcome["reason"], startTime=began, endTime=ended,
+                    description=reason, startTime=began, endTime=ended,
                     actionStatus="http://schema.org/" + ("Failed" if diverged else "Completed") + "ActionStatus",
-                    error=outcome["reason"] if diverged else None,
+                    error=reason if diverged else None,
                     object=refer([one for one in files if one["@id"] == "experiment.json"] + inputs),
                     result=refer(one for one in files if one["@id"] != "experiment.json"))
     root = entity("./", "Dataset", name=title, description=f"Arm {manifest['arm_sha256']}, run {manifest['run_key']}.",
@@ -58,5 +59,13 @@ def crate(run):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python3 docs/ro_crate.py RUN, the folder of a run that has ended")
     run = pathlib.Path(sys.argv[1])
-    (run / NAME).write_text(json.dumps(crate(run), indent=2) + "\n")
+    missing = [name for name in ("manifest.json", "outcome.json") if not (run / name).is_file()]
+    if missing:
+        sys.exit(f"{run} is no folder of a run that has ended: it has no {' and no '.join(missing)}")
+    try:
+        (run / NAME).write_text(json.dumps(crate(run), indent=2) + "\n")
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"{run}: a record cannot be read, or {NAME} not be written: {error}")

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 /// Find the first rollout step and component at which two runs differ, and what differs there.
 ///
 /// Ledgers are compared, and stored records: rollouts (problem, sample, token), metrics,
-/// checkpoints (tensor, element) and evaluations, by bits, with distances in units in the last
-/// place. Gradients and old log-probs are not stored; of them the ledgers tell. Differences of
-/// configuration, inputs and machine follow. Runs may be unfinished or from other machines.
+/// checkpoints (tensor, element; other files), evaluations and endings, by bits, with distances in
+/// units in the last place. Gradients and old log-probs are not stored; of them the ledgers tell.
+/// Differences of configuration, inputs and machine follow. Runs may be unfinished or from other machines.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/diff.txt"))]
 pub struct DiffArgs {

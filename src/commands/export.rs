@@ -66,6 +66,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
         return run_folder(args, to);
     }
     collection::has_begun(&args.folder)?;
+    collection::is_of_a_kind(&args.folder)?;
     let folder = AblateStudy::at(&args.folder);
     let (cells, refused) = cell::read_folder(folder.root())?;
     refused.iter().for_each(|error| output::tell(format!("left out: {error}")));

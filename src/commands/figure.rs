@@ -123,11 +123,7 @@ fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
         );
     }
     collection::has_begun(&args.folder)?;
-    if files::kind(&args.folder.join("manifest.json"))?.is_none() {
-        bail_invalid!(
-            "{folder}: neither a study (a folder with `grids`) nor a run (with `manifest.json`)"
-        );
-    }
+    collection::is_of_a_kind(&args.folder)?;
     if !args.curves || !args.arms.is_empty() {
         bail_usage!(
             "{folder}: a run has --curves alone; --forest, --ladder and --arms are for a study"

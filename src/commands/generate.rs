@@ -3,18 +3,20 @@
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds, exit, output};
-use crate::experiment::{PromptSettings, PromptTemplate};
+use crate::experiment::{PromptSettings, PromptTemplate, diagnose};
 use crate::policy::sampling::generate;
 use crate::policy::{Limits, Request};
 use crate::task::{ResponseText, RowKeys, Tokenizer, data::problem_file, prompt, response_text};
 use anyhow::Result;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Sample responses for prompts, with per-token log-probs.
 ///
-/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`; with --problems the
+/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}` (other keys are ignored); with --problems the
 /// prompts are the questions of a file. Each line of the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
 /// ("stop", "stop-string" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]
@@ -63,10 +65,24 @@ pub struct GenerateArgs {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct GenerateLine {
     prompt: Option<String>,
     prompt_ids: Option<Vec<u32>>,
+    #[serde(flatten)]
+    others: OtherKeys,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct OtherKeys(BTreeMap<String, IgnoredAny>);
+
+impl OtherKeys {
+    pub fn near(&self, keys: &[&str]) -> String {
+        let others: Vec<String> = self.0.keys().cloned().collect();
+        let near = keys.iter().find_map(|key| Some((key, diagnose::nearest(key, &others)?)));
+        near.map_or_else(String::new, |(key, other)| {
+            format!("; it has \"{other}\": did you mean \"{key}\"?")
+        })
+    }
 }
 
 /// Errors: a model or prompts that cannot be used, or sampling settings out of range.
@@ -151,7 +167,15 @@ fn prompts(
     let ids = |(line, number): (GenerateLine, u64)| match (line.prompt, line.prompt_ids) {
         (Some(text), None) => Ok(tokenizer.encode_once_started(&text)?),
         (None, Some(ids)) => Ok(ids),
-        _ => bail_invalid!("{path}: record {number} needs either \"prompt\" or \"prompt_ids\""),
+        (Some(_), Some(_)) => {
+            bail_invalid!(
+                "{path}: record {number} needs either \"prompt\" or \"prompt_ids\", not both"
+            )
+        }
+        (None, None) => {
+            let near = line.others.near(&["prompt", "prompt_ids"]);
+            bail_invalid!("{path}: record {number} needs either \"prompt\" or \"prompt_ids\"{near}")
+        }
     };
     lines.into_iter().zip(1..).map(ids).collect()
 }

@@ -7,7 +7,6 @@ use crate::commands::flags::grading::{self, GradingArgs};
 use crate::commands::{exit, output};
 use crate::experiment::{Grading, ProgramKind, RewardProgram, Verifier};
 use crate::report::text::{counted, joined, percent};
-use crate::task::data::schema;
 use crate::task::grader::for_program;
 use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
@@ -27,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// verl's dumps of rollouts ({"output", "gts"}), samples that lm-eval logs ({"target", "resps"}; of a
 /// worked solution the target is what follows `####` or is in the last box), or a table of rollouts or
 /// evaluation outcomes of a run folder (*.parquet). A rule reads a ground truth as it does in a file of problems (`7.0`,
-/// `["7"]`, `#### 7`; without `ground_truth` under the keys of problems), but on a line with strict_box_verify, which is graded as the released verifier is called. Each
+/// `["7"]`, `#### 7`; without `ground_truth` under the keys of problems). Where no --verifier is given, a line with strict_box_verify is graded as the released verifier is called. Each
 /// line of the output is
 /// {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order. With --summary one table says
 /// how many responses were rejected for which reason.
@@ -59,11 +58,11 @@ pub struct GradeArgs {
     /// Answer each line as soon as it arrives, for a program that asks one at a time. FILE is /dev/stdin.
     #[arg(long, conflicts_with_all = ["summary", "explain"])]
     pub follow: bool,
-    /// Grade by a second verifier, too, and print where the two disagree instead of the lines.
+    /// Grade by a second verifier, too, on every line, and print where the two disagree instead of the lines.
     #[arg(long, value_name = "RULE|FILE", value_parser = grading::grading,
         conflicts_with_all = ["explain", "summary", "follow"])]
     compare: Option<Grading>,
-    /// Lines that state a rule (strict_box_verify) are graded by theirs.
+    /// Without it lines that state a rule (strict_box_verify) are graded by theirs.
     #[command(flatten)]
     grading: GradingArgs,
 }
@@ -117,8 +116,9 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
             "--json is for --summary and --compare; without them each line is JSON already"
         );
     }
+    let overruling = args.grading.is_chosen().then(|| grading.rule()).flatten();
     if args.follow {
-        return follow(&args.files, &grading);
+        return follow(&args.files, &grading, overruling);
     }
     let mut lines: Vec<ResponseLine> = Vec::new();
     for file in &args.files {
@@ -136,6 +136,9 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         }
         lines.extend(responses.lines);
     }
+    if let Some(rule) = overruling {
+        tell_overruled(disregard_rules(&mut lines), "--verifier", rule);
+    }
     let reading = args.compare.iter().chain([&grading]).find_map(|grading| match grading {
         Grading::Program(program) if program.kind != ProgramKind::MathVerify => Some(program),
         _ => None,
@@ -151,7 +154,17 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         ));
     }
     if let Some(second) = &args.compare {
-        let [a, b] = [correct(&grading, &lines)?, correct(second, &lines)?];
+        let a = correct(&grading, &lines)?;
+        let stating = disregard_rules(&mut lines);
+        if stating > 0 && grading.rule().is_some() {
+            let stating = counted(stating, "line states", "lines state");
+            output::tell(format!(
+                "{stating} strict_box_verify; there that rule is the first of the two"
+            ));
+        } else if let Some(rule) = second.rule() {
+            tell_overruled(stating, "--compare", rule);
+        }
+        let b = correct(second, &lines)?;
         let compared = Disagreements::between([&grading, second], &lines, [&a, &b]);
         output::document(args.json, &compared, || compared.text());
         return Ok(exit::SUCCESS);
@@ -177,6 +190,21 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         }
     }
     Ok(exit::SUCCESS)
+}
+
+fn disregard_rules(lines: &mut [ResponseLine]) -> usize {
+    lines.iter_mut().filter_map(|line| line.disregard_rule().then_some(())).count()
+}
+
+fn tell_overruled(lines: usize, flag: &str, rule: Verifier) {
+    let them = if lines == 1 { "it" } else { "them" };
+    if lines > 0 {
+        output::tell(format!(
+            "{} strict_box_verify; {flag} {} grades {them}, too",
+            counted(lines, "line states", "lines state"),
+            rule.name()
+        ));
+    }
 }
 
 fn graded_by_rule(usual: Verifier, lines: &[ResponseLine]) -> Result<Vec<(Verifier, Explanation)>> {
@@ -328,14 +356,20 @@ fn program_answer(graded: &Result<Grade, Ungraded>) -> Result<String> {
 }
 
 /// Line and answer in turn; a program grades each once.
-fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
+fn follow(files: &[PathBuf], grading: &Grading, overruling: Option<Verifier>) -> Result<u8> {
     let [file] = files else { bail_usage!("--follow reads one FILE") };
     match grading {
-        Grading::Rule(usual) => answer_each(file, |line| {
-            let refused = |reason| Invalid(format!("{}: {reason}", file.display()));
-            let (verifier, explanation) = line.graded(*usual).map_err(refused)?;
-            answer(&explanation, verifier, None)
-        }),
+        Grading::Rule(usual) => {
+            let mut overruled = 0;
+            let code = answer_each(file, |mut line| {
+                overruled += usize::from(overruling.is_some() && line.disregard_rule());
+                let refused = |reason| Invalid(format!("{}: {reason}", file.display()));
+                let (verifier, explanation) = line.graded(*usual).map_err(refused)?;
+                answer(&explanation, verifier, None)
+            })?;
+            tell_overruled(overruled, "--verifier", *usual);
+            Ok(code)
+        }
         Grading::Program(program) => {
             let graders = Graders::start((**program).clone())?;
             let code = answer_each(file, |line| {
@@ -347,11 +381,14 @@ fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
     }
 }
 
-fn answer_each(file: &Path, answered: impl Fn(&ResponseLine) -> Result<String>) -> Result<u8> {
+fn answer_each(
+    file: &Path,
+    mut answered: impl FnMut(ResponseLine) -> Result<String>,
+) -> Result<u8> {
     let reader = std::io::BufReader::new(foreign::open(file)?);
     foreign::each_line(file, reader, foreign::DATA, |number, line| -> Result<()> {
-        if let Some(line) = schema::parse_line(file, number, line)? {
-            print!("{}", answered(&line)?);
+        if let Some(line) = responses::parse_line(file, number, line)? {
+            print!("{}", answered(line)?);
         }
         Ok(())
     })?;

@@ -1,4 +1,4 @@
-//! One file for each verb: flags, one call, what is printed. [`terminal`] and [`flags`] have what verbs share.
+//! One file for each verb: flags, one call, what is printed; nothing is computed. [`terminal`], [`flags`]: what verbs share.
 
 pub mod terminal;
 pub mod flags;
@@ -44,6 +44,7 @@ pub use crate::commands::terminal::interrupt::Interrupt;
 pub use crate::commands::terminal::progress::Progress;
 pub use crate::commands::terminal::{exit, output};
 
+use crate::base::files;
 use crate::commands::terminal::gate_file::GateFile;
 use crate::numerics::vectorised;
 use crate::records::environment;
@@ -140,7 +141,7 @@ fn status(line: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(cli) => cli,
         Err(shown) => {
             if shown.use_stderr() {
-                let _ = gate.begin();
+                retract(&gate, &shown.to_string());
             }
             return output::help_or_usage(&shown);
         }
@@ -150,11 +151,22 @@ fn status(line: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(Ok(code)) => code,
         Ok(Err(error)) if output::reader_left(&error) => exit::SUCCESS,
         Ok(Err(error)) => {
-            let _ = gate.begin();
-            output::tell(format!("error: {}", exit::message(&error)));
+            let refusal = exit::message(&error);
+            retract(&gate, &refusal);
+            output::tell(format!("error: {refusal}"));
             exit::code(&error)
         }
         Err(_panic) => exit::BUG,
+    }
+}
+
+/// Removes the gate's file of an earlier call, or tells why it is still there where the refusal does not.
+fn retract(gate: &GateFile, refusal: &str) {
+    if let Err(kept) = gate.begin() {
+        let kept = files::without_code(&kept.to_string());
+        if !refusal.contains(&kept) {
+            output::tell(format!("warning: the file of --junit is not of this call: {kept}"));
+        }
     }
 }
 

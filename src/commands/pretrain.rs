@@ -70,8 +70,10 @@ pub fn stopped(interrupt: &Interrupt, out: &Path) -> u8 {
 pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     let recipe: Recipe = parsed(path)?;
     let at = |error| Invalid(format!("{}: {error}", path.display()));
-    let solutions = recipe.solutions(path.parent().unwrap_or(Path::new(""))).map_err(at)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (solutions, notes) = recipe.solutions(folder).map_err(at)?;
     refuse(path, &recipe.problems(&*solutions))?;
+    notes.iter().for_each(|note| output::tell(format!("note: {}: {note}", path.display())));
     Ok((recipe, solutions))
 }
 

@@ -75,8 +75,11 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
         bail_usage!("{}: --declaration is for a study, a folder with `grids`", path.display());
     }
     collection::has_begun(path)?;
-    if path.is_dir() && !housekeeping::is_run(path)? && index(path, args)? {
-        return Ok(exit::SUCCESS);
+    if path.is_dir() && !housekeeping::is_run(path)? {
+        if index(path, args)? {
+            return Ok(exit::SUCCESS);
+        }
+        collection::is_of_a_kind(path)?;
     }
     let out = args.out.as_deref().unwrap_or(path);
     let report = run::write_into(&RunFolder::at(path), out).map_err(elsewhere)?;

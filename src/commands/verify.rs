@@ -71,6 +71,9 @@ pub fn run(args: &VerifyArgs) -> Result<u8> {
     let is_study = collection::is_study(&args.run);
     if !is_study {
         collection::has_begun(&args.run)?;
+        if args.run.is_dir() {
+            collection::is_of_a_kind(&args.run)?;
+        }
     }
     let found = if is_study { study(args)? } else { of_run(args)? };
     if args.json {
@@ -172,16 +175,24 @@ fn print(verification: &Verification) {
 }
 
 fn print_replay(replay: &Replay) {
-    println!("\nChallenge: {}; it picks {}", replay.challenge, joined(&replay.picked, ", "));
+    println!();
+    output::say(format!(
+        "Challenge: {}; it picks {}",
+        replay.challenge,
+        joined(&replay.picked, ", ")
+    ));
     let (count, share) = (replay.covered.len(), percent(replay.covered_share));
     let covered = joined(&replay.covered, ", ");
-    println!("Executed again: {count} of {} rollout steps ({share}): {covered}", replay.steps);
+    output::say(format!(
+        "Executed again: {count} of {} rollout steps ({share}): {covered}",
+        replay.steps
+    ));
     let Executed { all, executed, all_problems, executed_problems, detection } =
         &replay.evaluations;
     let (count, names) = (executed.len(), executed.join(", "));
-    println!(
+    output::say(format!(
         "Executed again: {count} of {all} evaluations, {executed_problems} of {all_problems} problems: {names}"
-    );
+    ));
     println!();
     output::say(
         "Chance to catch one of several altered steps: at least, over all challenges, whichever steps were altered; and \

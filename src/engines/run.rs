@@ -56,7 +56,10 @@ impl EngineOptions {
 
     /// Trainers need different versions of the same packages: each may have a Python of its own.
     pub fn python(&self, engine: Engine) -> String {
-        let own = || std::env::var(format!("DAPO_PYTHON_{}", engine.name().to_uppercase())).ok();
+        let own = || {
+            let name = format!("DAPO_PYTHON_{}", engine.name().to_uppercase());
+            std::env::var(name).ok().filter(|python| !python.is_empty())
+        };
         self.python.clone().or_else(own).unwrap_or_else(python::of_environment)
     }
 }

@@ -83,6 +83,16 @@ pub fn has_begun(folder: &Path) -> Result<(), StudyError> {
     Ok(())
 }
 
+/// Errors: a folder that is neither a study nor a run.
+pub fn is_of_a_kind(folder: &Path) -> Result<(), StudyError> {
+    let is_run = files::kind(&folder.join("manifest.json"))?.is_some();
+    if is_run || is_study(folder) || cell::has_records(&folder.join("cells"))? {
+        return Ok(());
+    }
+    let reason = "neither a study (a folder with `grids`) nor a run (with `manifest.json`)";
+    Err(StudyError::invalid(folder, reason))
+}
+
 pub fn has_grids(folder: &Path) -> bool {
     let names = files::list(&folder.join("grids")).unwrap_or_default();
     names.iter().any(|name| name.ends_with(".json"))

@@ -176,12 +176,12 @@ pub fn load(path: &Path) -> Result<Declaration, StudyError> {
         })?
     };
     let at = |reason| format!("{}: {reason}", path.display());
-    let problems: Vec<String> = declaration.problems().into_iter().map(at).collect();
+    let mut problems = declaration.problems();
     if problems.is_empty() {
-        Ok(declaration)
-    } else {
-        Err(ExperimentError::Invalid { problems }.into())
+        return Ok(declaration);
     }
+    problems.extend(declaration.unusable());
+    Err(ExperimentError::Invalid { problems: problems.into_iter().map(at).collect() }.into())
 }
 
 impl Declaration {
@@ -318,6 +318,37 @@ impl Declaration {
         problems
     }
 
+    /// What no new declaration may say; a kept one may be older than these rules.
+    pub fn unusable(&self) -> Vec<String> {
+        let Self { question, registered, seeds, level, power, pilot, .. } = self;
+        let mut problems = Vec::new();
+        if question.trim().is_empty() {
+            problems.push("question: it is empty; state what the study asks".to_string());
+        }
+        if *registered && seeds.is_empty() {
+            problems.push("seeds: a registered study states which seeds count".to_string());
+        }
+        let low = [("level", *level), ("power", *power)];
+        let low = low.into_iter().filter(|(_, value)| *value > 0.0 && *value <= 0.5);
+        problems.extend(low.map(|(key, value)| {
+            format!("{key}: {value} is too low; state one above 0.5, such as 0.8")
+        }));
+        let is_unusable = |it: &&Pilot| it.runs < 2 || (it.sigma > 0.5 && it.sigma < 1.0);
+        if let Some(pilot) = pilot.as_ref().filter(is_unusable) {
+            problems.push(format!(
+                "pilot: no score of {} runs has a standard deviation of {}: it takes two runs, and that of a share is at \
+                 most 0.5",
+                pilot.runs, pilot.sigma
+            ));
+        }
+        let families = self.families.iter();
+        for (family, it) in families.flat_map(|it| it.comparisons.iter().map(move |d| (it, d))) {
+            let at = format!("family `{}`, comparison `{}`", family.id, it.id);
+            problems.extend(it.metric.ill_defined().map(|reason| format!("{at}: {reason}")));
+        }
+        problems
+    }
+
     fn no_shares(&self) -> Vec<String> {
         let own = [
             ("level", self.level, 1.0, "(0.5, 1)"),
@@ -434,10 +465,15 @@ mod tests {
             power: 80.0,
             margin: 3.0,
             seeds: vec![1, 1],
-            pilot: Some(Pilot { sigma: 5.7, runs: 8, of: String::new() }),
+            pilot: Some(Pilot { sigma: 5.7, runs: 1, of: String::new() }),
             ..Declaration::undeclared(&[], "test", "dev")
         };
-        let told = wrong.problems();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("study.json");
+        files::write_json(&path, &wrong).unwrap();
+        let Err(StudyError::Experiment(ExperimentError::Invalid { problems })) = load(&path) else {
+            panic!("it was taken")
+        };
         let begins = [
             "`level` must lie in (0.5, 1), got 95; it is a share",
             "`alpha` must lie in (0, 0.5), got 0.7",
@@ -445,10 +481,13 @@ mod tests {
             "`margin` must lie in (0, 1), got 3",
             "`pilot.sigma` must lie in (0, 0.5], got 5.7",
             "`seeds` names a seed twice",
+            "question: it is empty",
+            "pilot: no score of 1 runs",
         ];
-        assert_eq!(told.len(), begins.len(), "{told:?}");
-        for (told, begin) in told.iter().zip(begins) {
-            assert!(told.starts_with(begin), "{told}");
+        assert_eq!(problems.len(), begins.len(), "{problems:?}");
+        for (problem, begin) in problems.iter().zip(begins) {
+            let problem = problem.strip_prefix(&format!("{}: ", path.display())).unwrap();
+            assert!(problem.starts_with(begin), "{problem}");
         }
     }
 

@@ -132,6 +132,22 @@ impl Metric {
         }
     }
 
+    pub fn ill_defined(&self) -> Option<String> {
+        match self {
+            Self::Contrast { early, late, .. } if early.to_share > late.from_share => {
+                Some(format!(
+                    "its early window ({}) does not end before its late one ({}) begins",
+                    early.words(),
+                    late.words()
+                ))
+            }
+            Self::Correlation { x, y, .. } if x == y => {
+                Some(format!("it correlates {x} with itself"))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a larger value means a better policy.
     pub fn is_score(&self) -> bool {
         self.is_share_right() || self.statistic() == Some(Statistic::RewardMean)

@@ -1,7 +1,8 @@
 //! Honest runs that look odd: `verify` accuses none of them.
 
-use crate::verify::{copy, experiment, made};
+use crate::verify::{copy, experiment, trained};
 use dapo::base::files;
+use dapo::experiment::{LogProbsOver, Sampling};
 use dapo::records::RunFolder;
 use dapo::verification::Verification;
 use dapo::verification::verify::replay::ReplayRequest;
@@ -16,10 +17,8 @@ fn with_base(folder: &RunFolder, base: &Path) -> Verification {
 }
 
 #[test]
-fn a_stop_token_may_be_ordinary_and_a_text_may_be_unreadable() {
-    let scratch = tempfile::tempdir().unwrap();
+fn a_stop_token_may_be_ordinary_a_text_unreadable_and_one_token_alone_kept() {
     let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
-    let base = scratch.path().join("base");
     type Change = fn(&mut Value);
     let changes: [(&str, &str, Change); 4] = [
         // Its texts cannot be tokenized again: that is no sign of anything.
@@ -37,16 +36,19 @@ fn a_stop_token_may_be_ordinary_and_a_text_may_be_unreadable() {
             it["eos_token_id"] = json!([1, 15]);
         }),
     ];
-    for (name, file, change) in changes {
+    let kept = [(0.9, 0), (1.0, 3), (0.9, 3), (0.99, 0)];
+    for ((name, file, change), (top_p, top_k)) in changes.into_iter().zip(kept) {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().join("base");
         copy(&embedded, &base);
         let mut value: Value = files::read_json(&base.join(file)).unwrap();
         change(&mut value);
         files::write_json(&base.join(file), &value).unwrap();
         let mut experiment = experiment();
-        experiment.inputs.model = base.clone();
-        experiment.training.rollout_steps = 1;
-        let folder = RunFolder::at(scratch.path().join("run"));
-        made(experiment, &folder);
+        (experiment.inputs.model, experiment.training.rollout_steps) = (base.clone(), 1);
+        let log_probs = Some(LogProbsOver::KeptTokens);
+        experiment.rollout.sampling = Sampling { temperature: 1.0, top_p, top_k, log_probs };
+        let (_run, folder) = trained(experiment);
         let found = with_base(&folder, &base);
         if name.starts_with("a decoder") {
             assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
@@ -54,7 +56,5 @@ fn a_stop_token_may_be_ordinary_and_a_text_may_be_unreadable() {
             assert_eq!(found.verdict, VerifyVerdict::Verified, "{name}: {:#?}", found.checks);
             assert!(found.summary.ends_with(", not the embedded benchmark's"), "{}", found.summary);
         }
-        files::remove_folder(folder.root()).unwrap();
-        files::remove_folder(&base).unwrap();
     }
 }

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 const ROOTS: [&str; 3] = ["src/core/lib.rs", "src/trainer/lib.rs", "src/lib.rs"];
 
 /// What no line may have, the modules that may, and the complaint.
-const RULES: [(&str, &str, &str); 7] = [
+const RULES: [(&str, &str, &str); 8] = [
     (r"\bprintln?!", "commands main", "prints to stdout outside commands"),
     // The other places are tested without tensors.
     (
@@ -22,14 +22,11 @@ const RULES: [(&str, &str, &str); 7] = [
          training/run training/trainer training/update verification/doctor",
         "uses tch in a module without tensors",
     ),
-    (
-        r"(?:^|[^\w:])(?:polars|parquet)::",
-        "records/tables",
-        "uses polars or parquet outside tables",
-    ),
+    (r"(^|[^\w:])(polars|parquet)::", "records/tables", "uses polars or parquet outside tables"),
     (r"(?:^|[^\w:])anyhow::|^use anyhow;", "commands main", "uses anyhow below commands"),
     (r"^\s*use (?:[^sp]|s[^u]|p[^r]).*::\*;", "", "imports everything; name the items"),
     (r"\bsuper::[^*]", "", "names a parent by `super`; write the path from `crate`"),
+    (r"\bcatch_unwind\b", "base/contained commands", "catches a panic below commands"),
     (r"#!?\[allow\(", "", "allows a lint; use #[expect]"),
 ];
 

@@ -75,8 +75,8 @@ impl LauncherArgs {
 
     fn address(&self) -> Result<String> {
         match self.address.clone().or_else(|| std::env::var("RAY_ADDRESS").ok()) {
-            Some(address) => Ok(address),
-            None => bail_usage!("--launcher ray needs --address or RAY_ADDRESS"),
+            Some(address) if !address.is_empty() => Ok(address),
+            _ => bail_usage!("--launcher ray needs --address or RAY_ADDRESS"),
         }
     }
 }

@@ -17,12 +17,26 @@ pub fn sampling(temperature: f64, top_p: f64, top_k: i64) -> Result<Sampling, Us
     if !(temperature >= 0.0 && temperature.is_finite()) {
         return Err(Usage(format!("--temperature must be at least 0, got {temperature}")));
     }
+    if temperature > 0.0 {
+        divides(temperature)?;
+    }
     if !(top_p > 0.0 && top_p <= 1.0) {
         return Err(Usage(format!("--top-p must be in (0, 1], got {top_p}")));
     }
     let refused = |_| Usage(format!("--top-k {}", diagnose::negative_top_k(top_k)));
     let top_k = u64::try_from(top_k).map_err(refused)?;
     Ok(Sampling { temperature, top_p, top_k, log_probs: None })
+}
+
+pub fn divides(temperature: f64) -> Result<(), Usage> {
+    const LEAST: f64 = 1e-30;
+    if temperature >= LEAST {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "--temperature {temperature:?} is too small to divide logits by; take at least {LEAST:?} (where responses are \
+         sampled, 0 is greedy)"
+    )))
 }
 
 /// At least 1: samples of a prompt, rows of a batch, tokens.
@@ -64,6 +78,9 @@ mod tests {
             sampling(temperature, top_p, top_k).map_err(|error| error.to_string()).err()
         };
         assert_eq!(refused(0.0, 1.0, 0), None);
+        let tiny = refused(1e-320, 1.0, 0).unwrap();
+        assert!(tiny.contains("too small to divide logits by; take at least 1e-30"), "{tiny}");
+        assert_eq!(refused(1e-30, 1.0, 0), None);
         let temperature = refused(-1.0, 1.0, 0).unwrap();
         assert_eq!(temperature, "--temperature must be at least 0, got -1");
         let told = "--top-k must be at least 0, got -1; 0 keeps all tokens (vLLM's and verl's -1)";

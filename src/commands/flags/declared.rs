@@ -67,8 +67,8 @@ pub fn problems(declaration: &Declaration, run: &[Grid], others: &[Grid]) -> Pro
     let plan = Plan { declaration, run, others };
     let unknown = plan.unknown_arms();
     let is_resolved = unknown.is_empty();
-    let mut problems = unknown;
-    problems.extend(plan.values());
+    let mut problems = declaration.unusable();
+    problems.extend(unknown);
     problems.extend(plan.held_out());
     problems.extend(plan.sets());
     let (within, notes) = plan.same_comparisons();
@@ -139,35 +139,11 @@ impl<'a> Plan<'a> {
         )
     }
 
-    fn values(self) -> Vec<String> {
-        let Declaration { question, registered, seeds, level, power, pilot, .. } = self.declaration;
-        let mut problems = Vec::new();
-        if question.trim().is_empty() {
-            problems.push("question: it is empty; state what the study asks".to_string());
-        }
-        if *registered && seeds.is_empty() {
-            problems.push("seeds: a registered study states which seeds count".to_string());
-        }
-        let low = [("level", *level), ("power", *power)].into_iter().filter(|(_, it)| *it <= 0.5);
-        problems.extend(low.map(|(key, value)| {
-            format!("{key}: {value} is too low; state one above 0.5, such as 0.8")
-        }));
-        if let Some(pilot) = pilot.as_ref().filter(|it| it.runs < 2 || it.sigma > 0.5) {
-            problems.push(format!(
-                "pilot: no score of {} runs has a standard deviation of {}: it takes two runs, and that of a share is at \
-                 most 0.5",
-                pilot.runs, pilot.sigma
-            ));
-        }
-        problems
-    }
-
     fn held_out(self) -> Option<String> {
         let name = &self.declaration.held_out.as_ref()?.grid;
         self.grid(name).is_none().then(|| format!("held_out.grid: {}", self.no_grid(name)))
     }
 
-    /// Cells that would never count.
     fn seeds(self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut told = BTreeSet::new();
@@ -225,7 +201,7 @@ impl<'a> Plan<'a> {
         let windows = windows(metric).into_iter();
         let windows = windows.filter_map(|(window, least)| too_short(window, least, &arms));
         let repeated = self.declaration.repeated_arm(declared, |id| self.arm(id));
-        let ill = repeated.into_iter().chain(ill_defined(metric)).chain(unkept(metric, &arms));
+        let ill = repeated.into_iter().chain(unkept(metric, &arms));
         ill.chain(sets).chain(names).chain(windows).collect()
     }
 
@@ -286,7 +262,6 @@ impl<'a> Plan<'a> {
         ))
     }
 
-    /// Techniques that no compared arm switches on.
     fn doses(self) -> Vec<String> {
         let compared = self.declaration.families.iter().flat_map(|family| &family.comparisons);
         let sides = compared.flat_map(|it| [&it.arm, &it.reference]);
@@ -304,20 +279,6 @@ impl<'a> Plan<'a> {
             )
         })
         .collect()
-    }
-}
-
-fn ill_defined(metric: &Metric) -> Option<String> {
-    match metric {
-        Metric::Contrast { early, late, .. } if early.to_share > late.from_share => Some(format!(
-            "its early window ({}) does not end before its late one ({}) begins",
-            early.words(),
-            late.words()
-        )),
-        Metric::Correlation { x, y, .. } if x == y => {
-            Some(format!("it correlates {x} with itself"))
-        }
-        _ => None,
     }
 }
 

@@ -41,6 +41,10 @@ pub struct Usage(pub String);
 #[error("{0}")]
 pub struct Invalid(pub String);
 
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Diverged(pub String);
+
 macro_rules! bail_usage {
     ($($text:tt)+) => { return Err($crate::commands::exit::Usage(format!($($text)+)).into()) };
 }
@@ -81,7 +85,8 @@ pub fn message(error: &anyhow::Error) -> String {
 
 /// Not finite: weights or their products.
 fn is_divergence(cause: &Cause) -> bool {
-    matches!(cause.downcast_ref(), Some(TrainingError::StageDiverged { .. }))
+    cause.is::<Diverged>()
+        || matches!(cause.downcast_ref(), Some(TrainingError::StageDiverged { .. }))
         || matches!(cause.downcast_ref(), Some(PolicyError::Logits { .. }))
 }
 

@@ -4,6 +4,7 @@ use crate::records::Session;
 use crate::report::page::{Block, Look, Page, Section, Table, TableCell, Tile, row};
 use crate::report::run::{Report, UNFINISHED, courses, samples, techniques};
 use crate::report::{SetResult, SetsTogether, ShownEstimate, ShownEvaluation, text};
+use crate::statistics::Uncertainty;
 use std::collections::BTreeMap;
 
 pub fn page(report: &Report) -> Page {
@@ -183,11 +184,15 @@ fn evaluation_cells(evaluation: &ShownEvaluation) -> Vec<TableCell> {
 
 fn estimate_cells(estimate: &ShownEstimate, show: fn(f64) -> String) -> Vec<TableCell> {
     let (fixed, new) = (&estimate.fixed_problems, &estimate.new_problems);
+    let error = |of: &Uncertainty| {
+        let error = of.standard_error.filter(|_| of.interval.is_some());
+        error.map_or("–".to_owned(), text::standard_error)
+    };
     row![
         Look::Strong.of(show(estimate.value)),
-        fixed.standard_error.map(text::standard_error).unwrap_or_default(),
+        error(fixed),
         text::interval_or_none(fixed),
-        new.standard_error.map(text::standard_error).unwrap_or_default(),
+        error(new),
         text::interval_or_none(new)
     ]
 }
@@ -292,6 +297,21 @@ fn checking(report: &Report) -> Section {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::{Interval, Question};
+
+    #[test]
+    fn a_standard_error_stands_beside_an_interval_alone() {
+        let question = Question::TheseCheckpointsOnTheseProblems;
+        let of = |interval| {
+            let (standard_error, withheld) = (Some(0.03), None);
+            Uncertainty { question, standard_error, interval, withheld }
+        };
+        let interval = Interval { low: 0.44, high: 0.56, level: 0.95 };
+        let (fixed_problems, new_problems) = (of(None), of(Some(interval)));
+        let estimate = ShownEstimate { value: 0.5, fixed_problems, new_problems };
+        let cells = estimate_cells(&estimate, text::points);
+        assert_eq!(cells[1..], row!["–", "none", "3.0", "[44.0, 56.0]"]);
+    }
 
     #[test]
     fn a_mean_over_sets_that_does_not_exist_is_not_said() {

@@ -76,7 +76,7 @@ fn placement(study: &Study) -> Vec<String> {
     if placement.records_before > 0 {
         let late = late.map_or("", |_| " No comparison counts as registered.");
         alerts.push(format!(
-            "The declaration came into the study when {} were there already: nothing here shows that it is \
+            "The study had {} when the declaration came into it: nothing here shows that the declaration is \
              older.{late}",
             counted(placement.records_before as usize)
         ));

@@ -4,7 +4,7 @@
 pub mod findings;
 
 use crate::algorithm::{Aggregation, TokenMeanUnit};
-use crate::experiment::{Experiment, MiniBatchOrder};
+use crate::experiment::{Experiment, MiniBatchOrder, usage};
 use crate::records::StepMetrics;
 use crate::study::Cell;
 use serde::Serialize;
@@ -142,12 +142,8 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
              length, and the token mean is taken inside such a band";
         warn("length-band-mini-batches", sentence.to_string());
     }
-    let sampling = experiment.rollout.sampling;
-    if sampling.keeps_a_part() && sampling.log_probs.is_none() {
-        let sentence = "rollout.sampling keeps a part of the vocabulary, and the ratio is over all of it: its \
-             expectation is off by 1 / the kept mass; rollout.sampling.log_probs = \"kept-tokens\" \
-             with dapo.method.kind = \"tis\" corrects it";
-        warn("truncated-sampling", sentence.to_string());
+    if let Some(sentence) = usage::truncated_sampling(experiment) {
+        warn("truncated-sampling", sentence);
     }
     for what in ["weights", "activations", "gradients"] {
         let share = recorded.highest(&format!("exact/{what}_saturated_share")).unwrap_or(0.0);

@@ -1,6 +1,7 @@
 use super::*;
+use crate::algorithm::methods::{Method, tis::Tis, tis::WeightLevel};
 use crate::algorithm::{Beyond, DynamicSampling, Kl, KlEstimator, Punishment};
-use crate::experiment::extends;
+use crate::experiment::{LogProbsOver, extends};
 use crate::records::Counters;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -238,6 +239,31 @@ fn a_step_at_learning_rate_zero_and_length_bands_are_named() {
     let names: Vec<&str> = effects.named_warnings.iter().map(|warning| warning.name).collect();
     assert_eq!(names, ["learning-rate-zero", "length-band-mini-batches"]);
     assert!(effects.warnings()[0].contains("rollout step 1 ran at learning rate 0"));
+}
+
+#[test]
+fn truncated_sampling_is_named_unless_the_method_weighs_it_away() {
+    let said = |arm: &str, log_probs, level| {
+        let mut experiment = load(arm);
+        experiment.rollout.sampling.top_p = 0.9;
+        experiment.rollout.sampling.log_probs = log_probs;
+        if let Some(level) = level {
+            experiment.dapo.method = Some(Method::Tis(Tis { level, cap: 2.0 }));
+        }
+        let named = check(&experiment, &steps(&[])).named_warnings;
+        let named = named.into_iter().find(|warning| warning.name == "truncated-sampling");
+        named.map(|warning| warning.sentence).unwrap_or_default()
+    };
+    let kept = Some(LogProbsOver::KeptTokens);
+    assert!(said("methods/tis.toml", None, None).contains("the ratio is over all of it"));
+    for arm in ["base.toml", "methods/gspo.toml", "methods/vespo.toml"] {
+        assert!(said(arm, kept, None).contains("alone read rollout.sampling.log_probs"), "{arm}");
+    }
+    assert!(said("base.toml", kept, Some(WeightLevel::SequenceMean)).contains("geometric mean"));
+    for level in [WeightLevel::Token, WeightLevel::Sequence] {
+        assert_eq!(said("base.toml", kept, Some(level)), "");
+    }
+    assert_eq!(said("methods/mis.toml", kept, None), "");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The exact key that is wrong, the nearest valid name, and the variant that a stray key belongs to. Names come from
 //! serde's own messages, so that there is no second list: a table is deserialised again with one thing changed.
 
-use crate::experiment::Experiment;
 use crate::experiment::sources::{self, Key, is_within};
+use crate::experiment::{Experiment, shipped};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -25,7 +25,9 @@ pub fn parse(merged: &Table) -> Result<Experiment, Failure> {
 pub fn explained(merged: &Table, failure: Failure) -> Failure {
     let Failure { key, reason } = placed(merged, failure);
     let plain = plain_type(&reason, get(merged, &key));
-    Failure { key, reason: plain.unwrap_or(reason) }
+    let reason = plain.unwrap_or(reason);
+    let advice = needed_by_kind(merged, &key).filter(|_| reason.starts_with("missing field"));
+    Failure { reason: reason + &advice.unwrap_or_default(), key }
 }
 
 fn placed(merged: &Table, failure: Failure) -> Failure {
@@ -79,6 +81,20 @@ fn placed(merged: &Table, failure: Failure) -> Failure {
             Failure { reason, ..failure }
         }
     }
+}
+
+fn needed_by_kind(merged: &Table, key: &str) -> Option<String> {
+    let ends = key.match_indices('.').map(|(end, _)| end).chain([key.len()]);
+    let kind = |end: usize| Some((&key[..end], get(merged, &key[..end])?.get("kind")?.as_str()?));
+    let (table, kind) = ends.rev().find_map(kind)?;
+    let path = &sources::of(&format!("{table}.kind"))?.path;
+    let is_method = |arm: &str| table == "dapo.method" && arm == kind;
+    let has_arm = shipped::methods().any(|(path, _)| is_method(&shipped::name(&path)));
+    let arm = if has_arm { format!(", and the arm {kind} states them") } else { String::new() };
+    let listed = path.trim_end_matches(".kind");
+    Some(format!(
+        ", which kind = \"{kind}\" needs; `dapo config explain {listed}` lists the keys{arm}"
+    ))
 }
 
 pub fn missing(table: &Table, reason: impl Fn(&Table) -> Option<String>) -> Option<String> {

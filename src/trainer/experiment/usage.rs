@@ -1,6 +1,7 @@
-//! How a key is used: what it can be, and what the arms of this repository set there.
+//! How a key is used: what it can be, what the arms of this repository set there, and what the method makes of it.
 
-use crate::experiment::{compare, diagnose, sources, starter};
+use crate::algorithm::methods::{Method, tis::WeightLevel};
+use crate::experiment::{Experiment, compare, diagnose, sources, starter};
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -38,6 +39,34 @@ pub fn of(path: &str) -> KeyUsage {
         (names, range) => names.or(range),
     };
     KeyUsage { allowed, arms: set.collect(), base }
+}
+
+pub fn truncated_sampling(experiment: &Experiment) -> Option<String> {
+    let sampling = experiment.rollout.sampling;
+    let level = match experiment.dapo.method {
+        Some(Method::Tis(tis)) => Some(tis.level),
+        Some(Method::Mis(mis)) => Some(mis.level),
+        _ => None,
+    };
+    let why = match (sampling.log_probs, level) {
+        (None, _) => {
+            "the ratio is over all of it: its expectation is off by 1 / the kept mass; \
+             rollout.sampling.log_probs = \"kept-tokens\" with dapo.method.kind = \"tis\" and level = \"token\" \
+             corrects it"
+        }
+        (Some(_), None) => {
+            "dapo.method.kind = \"tis\" and \"mis\" alone read rollout.sampling.log_probs: the ratio of this arm is \
+             over the whole vocabulary all the same, and its expectation is off by 1 / the kept mass; \"tis\" with \
+             level = \"token\" corrects it"
+        }
+        (Some(_), Some(WeightLevel::SequenceMean)) => {
+            "dapo.method.level = \"sequence-mean\" weighs a response with the geometric mean of its tokens' \
+             π_old / π_sampler, which corrects it in part; level = \"token\" corrects it"
+        }
+        (Some(_), Some(WeightLevel::Token | WeightLevel::Sequence)) => return None,
+    };
+    let keeps = "rollout.sampling keeps a part of the vocabulary, and";
+    sampling.keeps_a_part().then(|| format!("{keeps} {why}"))
 }
 
 #[cfg(test)]

@@ -368,6 +368,14 @@ mod tests {
     }
 
     #[test]
+    fn an_entropy_of_another_trainer_may_round_below_0_and_ours_does_not() {
+        let run = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/runs/exact"));
+        let experiment = RunFolder::at(run).experiment().unwrap();
+        let is_possible = |name| is_possible(name, -3e-8, &experiment);
+        assert_eq!(["engine/entropy", "policy/entropy"].map(is_possible), [true, false]);
+    }
+
+    #[test]
     fn a_name_with_a_star_stands_for_any_word() {
         let style = of("rollout/style_careful_share").unwrap();
         assert_eq!(

@@ -8,7 +8,7 @@ use crate::records::tables::{self, csv_rows, format};
 use crate::task::data::schema::{self, truth};
 use crate::task::reward::program::Asked;
 use crate::task::{Explanation, Reading, TaskError, reward};
-use serde::de::{Error, IgnoredAny};
+use serde::de::{DeserializeOwned, Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 #[derive(Debug, Default, PartialEq, Deserialize)]
 pub struct ResponseLine {
     pub response: String,
-    /// Null: not stated, or under a key of problems.
-    #[serde(default)]
-    ground_truth: Value,
+    /// `None`: not stated; as null, it may stand under a key of problems.
+    #[serde(default, deserialize_with = "stated")]
+    ground_truth: Option<Value>,
     strict_box_verify: Option<bool>,
     /// Cut at the limit, where a table records it.
     #[serde(skip)]
@@ -36,7 +36,7 @@ pub struct ResponseLine {
 
 impl ResponseLine {
     fn new(response: String, ground_truth: impl Into<Value>, others: Map<String, Value>) -> Self {
-        Self { response, ground_truth: ground_truth.into(), others, ..Self::default() }
+        Self { response, ground_truth: Some(ground_truth.into()), others, ..Self::default() }
     }
 
     pub fn place(&self) -> String {
@@ -64,8 +64,8 @@ impl ResponseLine {
     }
 
     fn for_program(&self) -> Value {
-        if !self.ground_truth.is_null() {
-            return self.ground_truth.clone();
+        if let Some(stated) = self.ground_truth.as_ref().filter(|value| !value.is_null()) {
+            return stated.clone();
         }
         let read = truth::ground_truth(&self.others, None, true).ok();
         let others = || Value::Object(schema::other_columns(&self.others, "question"));
@@ -77,6 +77,10 @@ impl ResponseLine {
         let stated = self.for_program();
         let json = || files::canonical_json_line(&stated);
         stated.as_str().map_or_else(json, str::to_string)
+    }
+
+    pub fn disregard_rule(&mut self) -> bool {
+        self.strict_box_verify.take().is_some()
     }
 
     /// By the rules that the line states, else by `usual`. Errors: why its ground truth is no one answer.
@@ -102,16 +106,23 @@ impl ResponseLine {
     /// verifier's mode is a call of it, which takes the text as it stands.
     fn truth(&self, readings: &mut Vec<Reading>) -> Result<String, String> {
         match &self.ground_truth {
-            Value::String(text) if self.is_of_a_table || self.strict_box_verify.is_some() => {
+            Some(Value::String(text)) if self.is_of_a_table || self.strict_box_verify.is_some() => {
                 Ok(text.clone())
             }
-            Value::Null => {
+            None | Some(Value::Null) => {
                 let read = truth::ground_truth(&self.others, None, false);
                 let read = read.map_err(|error| {
                     let keys: Vec<&str> = self.others.keys().take(16).map(String::as_str).collect();
                     let keys = if keys.is_empty() { "no other key".into() } else { keys.join(", ") };
                     let usual = schema::ANSWERS.join("`, `");
-                    if error.key == schema::MISSING_ANSWER {
+                    let is_missing = error.reason.starts_with("missing");
+                    let null = self.ground_truth.as_ref().filter(|_| is_missing);
+                    let null = null.map(|_| "ground_truth").or_else(|| {
+                        error.reason.starts_with("it is null").then_some(error.key.as_str())
+                    });
+                    if let Some(key) = null {
+                        format!("null in `{key}`; state it, or leave the line out")
+                    } else if is_missing {
                         format!(
                             "not in `ground_truth`; answer: missing: no key `{usual}`, the line has {}: state it as \
                              `ground_truth`",
@@ -124,7 +135,7 @@ impl ResponseLine {
                 readings.extend(read.truth.readings);
                 Ok(read.ground_truth)
             }
-            stated => truth::taken(stated, readings),
+            Some(stated) => truth::taken(stated, readings),
         }
     }
 }
@@ -138,9 +149,16 @@ pub struct Responses {
 
 /// Errors: a file of another format, or a line that cannot be read, by its number.
 pub fn read(path: &Path) -> Result<Responses, TaskError> {
-    format::check(path, "parquet or JSON lines", true)?;
+    let expected = "parquet or JSON lines";
+    format::check(path, expected, true)?;
+    let is_named = |name: &str| path.extension().is_some_and(|it| it.eq_ignore_ascii_case(name));
+    if is_named("csv") || is_named("tsv") {
+        let (found, expected) = ("CSV".to_string(), expected.to_string());
+        let refusal = tables::Refusal::Format { found, expected };
+        return Err(tables::TableError::Refused { path: path.to_path_buf(), refusal }.into());
+    }
     let file: Arc<str> = path.display().to_string().into();
-    if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("parquet")) {
+    if is_named("parquet") {
         let line = |StoredResponse { response, answer, truncated }| ResponseLine {
             truncated,
             is_of_a_table: true,
@@ -159,7 +177,7 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
         }
         let lines = &mut responses.lines;
         let before = lines.len();
-        match schema::parse_line(path, number, bytes)? {
+        match parse_line(path, number, bytes)? {
             Some(Form { gts: true, .. }) => {
                 let dump: Option<VerlDump> = schema::parse_line(path, number, bytes)?;
                 lines
@@ -186,6 +204,26 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
     Ok(responses)
 }
 
+pub fn parse_line<T: DeserializeOwned>(
+    path: &Path,
+    number: usize,
+    bytes: &[u8],
+) -> Result<Option<T>, TaskError> {
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii();
+    if let Ok(text) = std::str::from_utf8(text)
+        && !text.is_empty()
+        && !text.starts_with('{')
+    {
+        let reason = format!(
+            "`{}` is no JSON object, and each line is one, such as {{\"response\": \"Answer: 7\", \"ground_truth\": \"7\"}}; \
+             CSV is not read",
+            visible::shortened(text, 40)
+        );
+        return Err(csv_rows::at(path, number, reason).into());
+    }
+    Ok(schema::parse_line(path, number, bytes)?)
+}
+
 #[derive(Deserialize)]
 struct Form {
     // True for null, too.
@@ -195,11 +233,14 @@ struct Form {
     resps: bool,
 }
 
+fn stated<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// verl writes these.
 #[derive(Deserialize)]
 struct VerlDump {
     output: String,

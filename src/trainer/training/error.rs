@@ -6,7 +6,9 @@ use crate::policy::{OptimizerError, PolicyError};
 use crate::records::{NotFinite, tables};
 use crate::statistics::StatisticsError;
 use crate::task::{TaskError, UngradedBatch};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use toml::Value;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TrainingError {
@@ -53,8 +55,12 @@ pub enum TrainingError {
         "numerics = \"exact\" is f32 on the processor, and {device} in {weights} was asked for"
     )]
     ExactElsewhere { device: place::Device, weights: place::WeightKind },
-    #[error("evaluation.samples has no entry for the set {set}; it has {}", known.join(", "))]
-    Samples { set: String, known: Vec<String> },
+    #[error(
+        "evaluation.samples has no entry for the set {set}; it has {}; {}",
+        names(known),
+        stated_too(set, known)
+    )]
+    Samples { set: String, known: BTreeMap<String, u64> },
     #[error("evaluation set {set}: {source}")]
     Evaluation { set: String, source: PolicyError },
     #[error("evaluation set {set}: {source}")]
@@ -69,7 +75,8 @@ pub enum TrainingError {
     #[error("an update that was to be timed: {0}")]
     TimedUpdate(#[from] UpdateError),
     #[error(
-        "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
+        "stage {stage}: a question and its solution are {tokens} tokens together, and the policy's \
+         max_position_embeddings is {positions}; lower the stage's max_response_tokens, or take a policy of more positions"
     )]
     SolutionTooLong { stage: String, tokens: usize, positions: i64 },
     #[error("{source}; the finished folder is {}", finished.display())]
@@ -77,8 +84,10 @@ pub enum TrainingError {
     #[error("{} {reason}", folder.display())]
     Folder { folder: PathBuf, reason: String },
     /// Updates count from 1.
-    #[error("stage {stage}, update {update}: {source}")]
-    StageDiverged { stage: String, update: u64, source: OptimizerError },
+    #[error(
+        "stage {stage}, update {update}: {source}; lower the stage's learning_rate in the recipe, which is {rate:?}"
+    )]
+    StageDiverged { stage: String, update: u64, rate: f64, source: OptimizerError },
     #[error(
         "{} is not empty and holds no run ({found} is in it); choose another --out", folder.display()
     )]
@@ -112,6 +121,19 @@ pub enum TrainingError {
     Saturated,
     #[error("stopped as asked")]
     Stopped,
+}
+
+fn names(samples: &BTreeMap<String, u64>) -> String {
+    if samples.is_empty() {
+        return "none".to_string();
+    }
+    Vec::from_iter(samples.keys().map(String::as_str)).join(", ")
+}
+
+fn stated_too(set: &str, samples: &BTreeMap<String, u64>) -> String {
+    let stated = samples.iter().map(|(set, count)| (set.as_str(), *count)).chain([(set, 1)]);
+    let samples = stated.map(|(set, count)| (set.to_string(), Value::Integer(count as i64)));
+    format!("write [evaluation] samples = {}", Value::Table(samples.collect()))
 }
 
 /// The update was not made: the weights are those before it.

@@ -1,4 +1,4 @@
-//! Algorithm 1 and what it needs: update, evaluation, a run that resumes, the plan.
+//! Algorithm 1 and what it needs: update, evaluation, a run that resumes, the plan. It prints nothing.
 
 pub mod machine;
 pub mod error;

@@ -1,6 +1,6 @@
 //! A base policy: a fresh Qwen2 trained by cross-entropy on written solutions, in stages that mix the ways of writing.
 
-use crate::base::files;
+use crate::base::files::{self, FileError};
 use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Family, Qwen2, checkpoint};
@@ -51,14 +51,57 @@ pub struct PretrainShape {
 }
 
 impl Recipe {
-    /// A relative `texts` starts from `folder`.
+    /// With notes on them. A relative `texts` starts from `folder`.
     /// Errors: [`TaskError`] for an unknown or missing task, and for texts that cannot be used.
-    pub fn solutions(&self, folder: &Path) -> Result<Box<dyn Solutions>, TaskError> {
+    pub fn solutions(&self, folder: &Path) -> Result<(Box<dyn Solutions>, Vec<String>), TaskError> {
         match (&self.task, &self.texts) {
-            (Some(name), None) => Ok(embedded::named(name)?),
-            (None, Some(path)) => Ok(Box::new(Texts::read(&folder.join(path))?)),
+            (Some(name), None) => {
+                let task: Box<dyn Solutions> = embedded::named(name)?;
+                Ok((task, Vec::new()))
+            }
+            (None, Some(path)) => {
+                let path = folder.join(path);
+                let texts = Texts::read(&path)?;
+                self.fit(&path, &texts)?;
+                let notes = self.cut(&texts);
+                Ok((Box::new(texts), notes))
+            }
             _ => Err(TaskError::Solutions),
         }
+    }
+
+    fn fit(&self, path: &Path, texts: &Texts) -> Result<(), TaskError> {
+        let positions = self.model.max_position_embeddings;
+        let limits = || self.stages.iter().map(|stage| stage.max_response_tokens);
+        for (line, question, solution) in texts.iter() {
+            let [question, solution] = [question, solution].map(characters_of);
+            let learned = |most| if solution > most { most } else { solution + 1 };
+            let tokens = question + limits().map(learned).max().unwrap_or(0);
+            if positions > 0 && tokens > positions as u64 {
+                let reason = format!(
+                    "question and solution together are {tokens} tokens; model.max_position_embeddings is {positions}: \
+                     raise it, or shorten the line or leave it out"
+                );
+                let path = path.to_path_buf();
+                return Err(FileError::Line { path, line, reason }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&self, texts: &Texts) -> Vec<String> {
+        let stage_notes = |(index, stage): (usize, &Stage)| {
+            let most = stage.max_response_tokens;
+            let is_cut = |(_, _, solution): &(usize, &str, &str)| characters_of(solution) > most;
+            let (cut, count) = (texts.iter().filter(is_cut).count(), texts.iter().count());
+            (cut > 0).then(|| {
+                format!(
+                    "stages[{index}]: {cut} of {count} solutions are cut at max_response_tokens = {most}; the base learns \
+                     no end from them"
+                )
+            })
+        };
+        self.stages.iter().enumerate().filter_map(stage_notes).collect()
     }
 
     pub fn config(&self, solutions: &dyn Solutions) -> Config {
@@ -100,6 +143,10 @@ impl Recipe {
         }
         problems
     }
+}
+
+fn characters_of(text: &str) -> u64 {
+    text.chars().count() as u64
 }
 
 /// Pretrains into the folder `out`. Returns the SHA-256 of the weights.
@@ -219,6 +266,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn texts_that_a_stage_cuts_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines: String = ["1", "12", "123"]
+            .map(|text| format!("{{\"question\": \"1?\", \"solution\": \"{text}\"}}\n"))
+            .concat();
+        files::write_atomic(&folder.path().join("t.jsonl"), lines.as_bytes()).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/mini-aime/recipe.toml");
+        let mut recipe: Recipe = toml::from_str(&files::read_text(path.as_ref()).unwrap()).unwrap();
+        (recipe.task, recipe.texts) = (None, Some("t.jsonl".into()));
+        recipe.stages.truncate(1);
+        recipe.stages[0].shares.clear();
+        let mut noted = |most| {
+            recipe.stages[0].max_response_tokens = most;
+            recipe.solutions(folder.path()).unwrap().1
+        };
+        let note = |count: &str, most: u64| {
+            let cut = format!("solutions are cut at max_response_tokens = {most}");
+            [format!("stages[0]: {count} {cut}; the base learns no end from them")]
+        };
+        assert_eq!(noted(3), [""; 0]);
+        assert_eq!(noted(2), note("1 of 3", 2));
+        assert_eq!(noted(1), note("2 of 3", 1));
     }
 
     #[test]

@@ -205,10 +205,13 @@ pub fn train(
             }
             let (loss, gradients) = loss(policy.model(), &rows)?;
             let updated = policy.update(gradients, stage.rate(update));
+            let rate = stage.learning_rate;
             let (stage, update) = (stage.name.clone(), update + 1);
             let (_, gradient_norm) = match updated {
                 Ok(updated) => updated,
-                Err(source) => return Err(TrainingError::StageDiverged { stage, update, source }),
+                Err(source) => {
+                    return Err(TrainingError::StageDiverged { stage, update, rate, source });
+                }
             };
             if progress(&StageUpdate { stage, update, loss, gradient_norm }) {
                 return Err(TrainingError::Stopped);

@@ -43,7 +43,7 @@ pub enum Basis {
 pub struct FirstDifference {
     /// From 1; 0 for an evaluation of the base policy.
     pub step: u64,
-    /// By [`STEP_COMPONENTS`]; `evaluations` or `ending` where no rollout step differs.
+    /// By [`STEP_COMPONENTS`]; `evaluations`, `checkpoint` or `ending` where no rollout step differs.
     pub component: String,
     pub differing: Vec<String>,
     /// Counts only components that could be compared.
@@ -53,7 +53,6 @@ pub struct FirstDifference {
     pub evaluation_step: Option<u64>,
 }
 
-/// `None` where a run has no such value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Named {
     pub name: String,
@@ -68,6 +67,8 @@ pub struct RunDiff {
     pub b: DiffSummary,
     pub verdict: DiffVerdict,
     pub basis: Basis,
+    /// One run has stored records that the other lacks.
+    pub lacking: bool,
     pub agreeing_steps: u64,
     pub first: Option<FirstDifference>,
     pub findings: Vec<DiffFinding>,
@@ -84,6 +85,7 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationErro
     let both_ledgers = a.has_ledger() && b.has_ledger();
     let mut search = Search::between(&a, &b);
     search.note_ledgers();
+    search.note_experiments();
     let found = search.first()?;
     let agreeing_steps = match &found {
         Some(found) if is_step(&found.0.component) => found.0.step - 1,
@@ -99,6 +101,7 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationErro
     };
     let verdict = match () {
         () if first.is_some() || !identity.is_empty() => DiffVerdict::Different,
+        () if a.contradicting() != b.contradicting() => DiffVerdict::Different,
         () if length(&a) != length(&b) => DiffVerdict::Prefix,
         () if !both_ledgers && search.lacking => DiffVerdict::Inconclusive,
         () => DiffVerdict::Identical,
@@ -110,6 +113,7 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationErro
         b: b.summary(),
         verdict,
         basis: if both_ledgers { Basis::Ledgers } else { Basis::Files },
+        lacking: search.lacking,
         agreeing_steps,
         first,
         findings: findings.unwrap_or_default(),

@@ -1,12 +1,11 @@
 //! Compares stored records of one rollout step or evaluation.
 
-use crate::records::{EvaluationRecord, RolloutRow, StepMetrics, tables::OutcomeRecord};
+use crate::records::{EvaluationRecord, Outcome, RolloutRow, StepMetrics, tables::OutcomeRecord};
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::ulps::Value;
 use crate::verification::{DiffPlace, DiffTally};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Value of a row that only one run has.
 const NO_ROW: &str = "no such rollout";
 
 fn text(value: impl ToString) -> Value {
@@ -90,6 +89,30 @@ pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<DiffFinding> {
     tally.finish()
 }
 
+/// Without digests of files, and without what one of two formats does not state.
+pub fn ending(a: &Outcome, b: &Outcome) -> Option<DiffFinding> {
+    let mut tally = DiffTally::new("ending", "outcome.json", "values");
+    let at = |name: &str| DiffPlace(vec![("value", name.to_string())]);
+    let (one, other) = (a.counters, b.counters);
+    for (name, a, b) in [
+        ("ending", text(a.ending.name()), text(b.ending.name())),
+        ("generation_rounds", text(one.generation_rounds), text(other.generation_rounds)),
+        ("rollout_steps", text(one.rollout_steps), text(other.rollout_steps)),
+        ("updates", text(one.updates), text(other.updates)),
+    ] {
+        tally.compare(a, b, || at(name));
+    }
+    let has_one_format = a.reason.is_empty() == b.reason.is_empty();
+    if has_one_format || (a.not_finite.is_some() && b.not_finite.is_some()) {
+        let value = |side: &Outcome| side.not_finite.as_ref().map_or(Value::Absent, text);
+        tally.compare(value(a), value(b), || at("not_finite"));
+    }
+    if has_one_format {
+        tally.compare(text(&a.reason), text(&b.reason), || at("reason"));
+    }
+    tally.finish()
+}
+
 fn by_name<T>(
     tally: &mut DiffTally,
     a: &BTreeMap<String, T>,
@@ -168,4 +191,29 @@ fn values(record: &EvaluationRecord) -> BTreeMap<String, Value> {
     let reward = record.reward_mean.map(|mean| ("reward_mean", Value::F64(mean)));
     let stated = stated.into_iter().chain(reward);
     stated.map(|(name, value)| (name.to_string(), value)).chain(pass).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{Counters, Ending, NotFinite};
+
+    #[test]
+    fn endings_of_two_formats_are_compared_by_what_both_state() {
+        let ended = |format, ending, update| {
+            let value = NotFinite::BackwardPass { update };
+            let value = Some(value).filter(|_| ending == Ending::Diverged);
+            Outcome::new(format, ending, value, Counters { updates: 7, ..Counters::default() })
+        };
+        let differing = |a: &Outcome, b: &Outcome| ending(a, b).map_or(0, |it| it.differing);
+        let diverged = |format, update| ended(format, Ending::Diverged, update);
+        for ending in [Ending::Finished, Ending::Diverged] {
+            assert_eq!(differing(&ended(3, ending, 7), &ended(4, ending, 7)), 0);
+        }
+        assert_eq!(differing(&diverged(3, 7), &diverged(3, 8)), 1);
+        assert_eq!(differing(&diverged(4, 7), &diverged(4, 8)), 1);
+        let gone = Outcome { not_finite: None, ..diverged(4, 7) };
+        assert_eq!(differing(&diverged(4, 7), &gone), 1);
+        assert_eq!(differing(&ended(3, Ending::Finished, 7), &ended(4, Ending::Saturated, 7)), 1);
+    }
 }

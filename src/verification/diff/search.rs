@@ -2,7 +2,8 @@
 
 use crate::experiment::compare::differing_keys;
 use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
-use crate::records::{EvaluationRecord, tables};
+use crate::records::run_folder::{CHECKPOINT, COMPANIONS};
+use crate::records::{EvaluationRecord, Outcome, tables};
 use crate::verification::diff::side::DiffSide;
 use crate::verification::diff::{finding::DiffFinding, is_step, records, side, weights};
 use crate::verification::{FirstDifference, VerificationError};
@@ -27,7 +28,6 @@ impl<'a> Search<'a> {
         [("a", self.a), ("b", self.b)]
     }
 
-    /// A run without ledger, or with a broken chain.
     pub fn note_ledgers(&mut self) {
         for (name, side) in self.sides() {
             if !side.has_ledger() {
@@ -41,7 +41,19 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first differing step and evaluation; without a differing step, the ending.
+    pub fn note_experiments(&mut self) {
+        for (name, side) in self.sides() {
+            let contradicting: Vec<&str> = side.contradicting().into_keys().collect();
+            if !contradicting.is_empty() {
+                self.notes.push(format!(
+                    "{name}'s experiment.json is not that of its manifest.json ({}); see `dapo verify`",
+                    contradicting.join(", ")
+                ));
+            }
+        }
+    }
+
+    /// The first differing step and evaluation; without one, a checkpoint's files, then the ending.
     pub fn first(&mut self) -> Result<Option<FoundDifference>, VerificationError> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
@@ -61,6 +73,9 @@ impl<'a> Search<'a> {
                 findings.push(finding);
                 break;
             }
+        }
+        if found.is_none() {
+            found = self.checkpoints(steps)?;
         }
         Ok(found.or_else(|| self.end()))
     }
@@ -109,7 +124,8 @@ impl<'a> Search<'a> {
             }
         }
         let folders = [self.a, self.b].map(|side| side.folder.checkpoint(step));
-        if folders.iter().all(|folder| folder.is_dir()) {
+        let name = format!("checkpoints/step-{step:06}");
+        if self.both(&name, folders.each_ref().map(|folder| folder.is_dir())) {
             compared.extend(["weights", "moments"].map(str::to_string));
             findings.extend(weights::findings([&self.a.folder, &self.b.folder], step)?);
         }
@@ -171,30 +187,85 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Compares endings of two finished runs of the same length.
-    fn end(&self) -> Option<FoundDifference> {
+    fn checkpoints(&mut self, steps: u64) -> Result<Option<FoundDifference>, VerificationError> {
+        for step in 1..=steps {
+            let folders = [self.a, self.b].map(|side| side.folder.checkpoint(step));
+            if !folders.iter().all(|folder| folder.is_dir()) {
+                continue;
+            }
+            let mut findings = Vec::new();
+            for name in CHECKPOINT.into_iter().chain(COMPANIONS) {
+                let file = format!("checkpoints/step-{step:06}/{name}");
+                let paths = folders.each_ref().map(|folder| folder.join(name));
+                if self.both(&file, paths.each_ref().map(|path| path.exists())) {
+                    findings.extend(weights::companion(name, &file, &paths)?);
+                }
+            }
+            if !findings.is_empty() {
+                let differing = vec![findings[0].component.clone()];
+                return Ok(Some((first_in(step, differing, Vec::new(), false), findings)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Compares endings of two ended runs of the same length, by ledger and `outcome.json`.
+    fn end(&mut self) -> Option<FoundDifference> {
         let steps = self.a.steps();
-        let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
-        let mut differing: Vec<String> = differing_keys(a, b).into_iter().cloned().collect();
-        differing.retain(|name| name != "ending" || !self.is_worded_differently());
+        let entries = [self.a, self.b].map(|side| side.components(Kind::End, steps));
+        let (mut differing, mut agreeing) = (Vec::new(), Vec::new());
+        if let [Some(a), Some(b)] = entries {
+            differing.extend(differing_keys(a, b).into_iter().cloned());
+            differing.retain(|name| name != "ending" || !self.is_worded_differently());
+            agreeing.extend(a.keys().filter(|name| !differing.contains(name)).cloned());
+        }
+        let by_ledger = !differing.is_empty();
+        let is_ending = |name: &String| name == "ending";
+        let stored = self.outcomes().and_then(|[a, b]| records::ending(a, b));
+        if stored.is_some() && !differing.iter().any(is_ending) {
+            if entries.iter().all(Option::is_some) {
+                let changed = self.changed_outcomes();
+                self.notes.push(format!(
+                    "the ledgers agree on how the runs ended and outcome.json does not: {changed}; see `dapo verify`"
+                ));
+            }
+            agreeing.retain(|name| !is_ending(name));
+            differing.push("ending".to_string());
+        }
         if differing.is_empty() {
             return None;
         }
         let remark = "only the last lines of the ledgers tell that it differs".to_string();
-        let findings =
-            differing.iter().map(|name| DiffFinding::unseen(name, remark.clone())).collect();
-        let agreeing = a.keys().filter(|name| !differing.contains(name)).cloned().collect();
-        Some((first_in(steps, differing, agreeing, true), findings))
+        let is_stored = stored.is_some();
+        let unseen = differing.iter().filter(|name| !is_stored || !is_ending(name));
+        let findings = unseen.map(|name| DiffFinding::unseen(name, remark.clone()));
+        let findings = findings.chain(stored).collect();
+        Some((first_in(steps, differing, agreeing, by_ledger), findings))
+    }
+
+    fn outcomes(&self) -> Option<[&'a Outcome; 2]> {
+        let (a, b) = (self.a.records.outcome.as_ref(), self.b.records.outcome.as_ref());
+        Some([a?, b?]).filter(|_| self.a.steps() == self.b.steps())
     }
 
     /// Formats 1 to 3 hash the sentence of an ending, and may lack what was not finite.
     fn is_worded_differently(&self) -> bool {
-        let outcomes = [self.a, self.b].map(|side| side.records.outcome.as_ref());
-        let [Some(a), Some(b)] = outcomes else { return false };
-        let lacks_value = a.not_finite.is_none() || b.not_finite.is_none();
-        a.reason.is_empty() != b.reason.is_empty()
-            && (a.ending, a.counters) == (b.ending, b.counters)
-            && (lacks_value || a.not_finite == b.not_finite)
+        self.outcomes().is_some_and(|[a, b]| {
+            a.reason.is_empty() != b.reason.is_empty() && records::ending(a, b).is_none()
+        })
+    }
+
+    fn changed_outcomes(&self) -> String {
+        let mut changed = Vec::new();
+        for (name, side) in self.sides() {
+            let bound = side.components(Kind::End, side.steps()).and_then(|it| it.get("ending"));
+            let outcome = side.records.outcome.as_ref();
+            let again = outcome.map(|outcome| ledger::end(&side.records.evaluations, outcome));
+            if again.is_some_and(|again| again.get("ending") != bound) {
+                changed.push(format!("{name}'s outcome.json is not that of its ledger"));
+            }
+        }
+        changed.join(", ")
     }
 
     /// Adds components that the step's own records do not show.

@@ -18,7 +18,6 @@ pub struct DiffSide {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiffSummary {
-    /// As the user named it.
     pub folder: String,
     pub name: String,
     pub seed: u64,
@@ -82,6 +81,17 @@ impl DiffSide {
         identity.insert("seed".to_string(), manifest.seed.to_string());
         identity.insert("exactness".to_string(), manifest.exactness.clone());
         identity
+    }
+
+    pub fn contradicting(&self) -> BTreeMap<&'static str, String> {
+        let RunRecords { manifest, experiment, .. } = &self.records;
+        let seed = experiment.execution.seed.to_string();
+        let stated = [
+            ("arm", experiment.arm_sha256(), manifest.arm_sha256.clone()),
+            ("seed", seed, manifest.seed.to_string()),
+        ];
+        let differing = stated.into_iter().filter(|(_, here, there)| here != there);
+        differing.map(|(name, here, _)| (name, here)).collect()
     }
 }
 

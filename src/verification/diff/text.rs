@@ -8,7 +8,6 @@ use crate::verification::diff::{DiffVerdict, finding::DiffFinding, ulps};
 use crate::verification::{Basis, FirstDifference, Named, Pair, RunDiff};
 use serde_json::Value;
 
-/// Characters before a value is shortened.
 const VALUE_CHARACTERS: usize = 80;
 
 /// From here on two values differ by more than rounding, and their difference says more.
@@ -46,6 +45,7 @@ fn sides(diff: &RunDiff) -> Block {
 
 fn verdict(diff: &RunDiff) -> String {
     let by = match diff.basis {
+        Basis::Ledgers if diff.lacking => "ledgers; stored records where both runs have them",
         Basis::Ledgers => "ledgers and stored records",
         Basis::Files => "stored records alone",
     };
@@ -79,6 +79,9 @@ fn place(first: &FirstDifference) -> String {
     let (step, component) = (first.step, visible(&first.component));
     match component.as_str() {
         "evaluations" => format!("in an evaluation {}; no rollout step differs", evaluation(step)),
+        "checkpoint" => {
+            format!("in files of the checkpoint after rollout step {step}; no rollout step differs")
+        }
         "ending" => format!("in how they ended, after rollout step {step}"),
         _ => format!("at rollout step {step}, component {component}"),
     }
@@ -129,7 +132,7 @@ fn pair(name: &str, pair: &Pair) -> Vec<TableCell> {
         Some(_) => pair.a.gap(&pair.b).map_or_else(String::new, text::number),
         None => String::new(),
     };
-    let value = |value: &ulps::Value| shortened(&visible(&value.text()), VALUE_CHARACTERS);
+    let value = |value: &ulps::Value| short(&value.text());
     row![name, visible(&pair.at.text()), value(&pair.a), value(&pair.b), distance]
 }
 

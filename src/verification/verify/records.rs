@@ -20,7 +20,20 @@ pub fn folder(entries: &FolderEntries, is_running: bool) -> Check {
         };
         check.inconclusive(path, what);
     }
+    for name in vouched_and_gone(entries) {
+        let what = "is missing: every run writes it before its first step";
+        if entries.files.contains("outcome.json") {
+            check.mismatch(name, what);
+        } else {
+            check.inconclusive(name, what);
+        }
+    }
     check.compared(format!("{} files against the layout of a run", entries.files.len()))
+}
+
+pub fn vouched_and_gone(entries: &FolderEntries) -> Vec<&'static str> {
+    let names = ["environment.json", "sessions.jsonl", "timings.jsonl"];
+    names.into_iter().filter(|name| !entries.files.contains(*name)).collect()
 }
 
 pub fn digests(folder: &RunFolder, entries: &FolderEntries, records: &RunRecords) -> Check {

@@ -11,7 +11,7 @@ use crate::study::cell::compare::{DifferingLeaf, leaves};
 use crate::task::{Tokenizer, Twice};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
-use crate::verification::verify::{Check, VerifySubject, inputs::Local, steps};
+use crate::verification::verify::{Check, VerifySubject, inputs::Local, records, steps};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -236,11 +236,18 @@ impl OutcomeTable<'_> {
     }
 }
 
-pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
+pub fn report(VerifySubject { folder, records, entries, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     if records.is_unfinished() {
         let what = "is not compared: an unfinished run has written more since";
         check.inconclusive("report.json", what);
+        return check.compared("nothing");
+    }
+    let gone = records::vouched_and_gone(entries);
+    if !gone.is_empty() {
+        let what =
+            format!("is not compared: it has facts of what is missing ({})", gone.join(", "));
+        check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
     let Some(built) = check.read("report", run::build(folder)) else {

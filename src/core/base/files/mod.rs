@@ -459,11 +459,18 @@ fn strict_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value = serde_path_to_error::deserialize(&mut deserializer);
     let value = value.map_err(|error| {
         let (text, reason) = (error.to_string(), error.inner().to_string());
-        visible::shortened(text.strip_suffix(&reason).unwrap_or_default(), 80) + &reason
+        let key = visible::shortened(text.strip_suffix(&reason).unwrap_or_default(), 80);
+        key + &in_words(&reason)
     })?;
     deserializer.end().map_err(|error| error.to_string())?;
     foreign::refuse_repeated_keys(text).map_err(|error| error.to_string())?;
     Ok(value)
+}
+
+pub fn in_words(reason: &str) -> String {
+    let lone = r"a surrogate (\ud800 to \udfff) stands without its pair";
+    let reason = reason.replace("unexpected end of hex escape", lone);
+    reason.replace("lone leading surrogate in hex escape", lone)
 }
 
 /// Appends one record as a line; it is on the disk when this returns. [`complete_lines`] drops a line that was cut off.

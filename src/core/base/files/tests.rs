@@ -46,6 +46,9 @@ fn a_bad_line_is_named_by_its_number() {
     let text = b"{\"x\": 1}\n\n{\"x\": }\n";
     let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();
     assert!(error.to_string().starts_with("f.jsonl:3: "), "{error}");
+    let text = b"{\"x\": \"\\ud83d?\"}\n";
+    let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();
+    assert!(error.to_string().contains("stands without its pair at column"), "{error}");
     let text = b"{\"x\": 1} trailing\n";
     let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();
     assert!(error.to_string().starts_with("f.jsonl:1: "), "{error}");

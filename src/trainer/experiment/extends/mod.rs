@@ -190,10 +190,10 @@ fn with_cause(chain: &[(PathBuf, Table)], problem: String) -> String {
         return with_file(chain, problem);
     }
     let [(place, table), (stating, _)] = [causing, stating].map(|index| &chain[index]);
-    let of_flag = || format!("{OVERRIDE} {}", keys(table, |_| false).join(", "));
+    let of_flag = || format!(", beside {OVERRIDE} {}", keys(table, |_| false).join(", "));
     let is_flag = place == Path::new(OVERRIDE);
-    let place = if is_flag { of_flag() } else { place.display().to_string() };
-    format!("{place}: {problem} ({key} is that of {})", stating.display())
+    let beside = if is_flag { of_flag() } else { String::new() };
+    format!("{}: {problem} ({key} is that of {}{beside})", place.display(), stating.display())
 }
 
 pub fn keys(table: &Table, is_one: fn(&Table) -> bool) -> Vec<String> {

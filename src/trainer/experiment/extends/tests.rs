@@ -142,8 +142,8 @@ fn bad_keys_are_refused_with_file_key_and_nearest_name() {
         ),
         (
             "[dapo.dual_clip]\nkind = \"constant\"",
-            "arm.toml: dapo.dual_clip: missing field `c`",
-            "",
+            "arm.toml: dapo.dual_clip: missing field `c`, which kind = \"constant\" needs;",
+            "; `dapo config explain dapo.dual_clip` lists the keys",
         ),
         (
             "[rollout]\ngroup_size = \"8\"",
@@ -159,6 +159,11 @@ fn bad_keys_are_refused_with_file_key_and_nearest_name() {
         ("learning_rate = 1", "arm.toml: learning_rate:", "mean `optimizer.learning_rate`?"),
         ("rollout_step = 1", "arm.toml: rollout_step:", "steps` or `training.rollout_steps`?"),
         ("clip.high = 0.3", "arm.toml: clip:", "`dapo.clip.high` or `dapo.method.clip.high`?"),
+        (
+            "dapo.method.kind = \"cispo\"",
+            "arm.toml: dapo.method: missing field `weight`, which kind = \"cispo\" needs;",
+            "`dapo config explain dapo.method` lists the keys, and the arm cispo states them",
+        ),
         (
             "dapo.method.kind = \"grpo\"",
             "arm.toml: dapo.method.kind: unknown variant `grpo`",

@@ -242,6 +242,52 @@ fn axes_are_combined_and_a_key_of_a_variant_is_set_alone() {
 }
 
 #[test]
+fn names_that_would_be_too_long_are_of_the_values_alone_or_numbers() {
+    let arms = |text: &str| grid(text).unwrap().grid.arms;
+    let names = |text: &str| arms(text).into_iter().map(|arm| arm.name).collect::<Vec<_>>();
+    let techniques = "[[axes]]\nkey = \"dapo.clip.high\"\nvalues = [0.2, 0.28]\n\
+        [[axes]]\nkey = \"dapo.aggregation\"\nvalues = [\"response-mean\", \"token-mean\"]\n\
+        [[axes]]\nkey = \"dapo.overlong.punishment\"\nvalues = [{ kind = \"none\" }, \
+        { kind = \"soft\", cache_tokens = 12, factor = 1.0, beyond = \"clamped\" }]\n\
+        [[axes]]\nkey = \"dapo.dynamic_sampling\"\nvalues = [{ kind = \"none\" }, \
+        { kind = \"resample\", max_rounds = 4, at_cap = \"train\", surplus = \"carry\" }]\n";
+    let four = arms(techniques);
+    assert_eq!(four.len(), 16);
+    assert_eq!(four[0].name, "0.2_response-mean_none_none");
+    assert_eq!(four[15].name, "0.28_token-mean_soft_resample");
+    let label =
+        "high = 0.28, aggregation = token-mean, punishment = soft, dynamic_sampling = resample";
+    assert_eq!(four[15].label, label);
+    let programs = |folder: &str| {
+        let of =
+            |end| format!("{{ kind = \"python\", file = \"{folder}{end}.py\", function = \"f\" }}");
+        format!("[[axes]]\nkey = \"reward.verifier\"\nvalues = [{}, {}]\n", of("1"), of("2"))
+    };
+    let of_values = [1, 2].map(|end| format!("python-file-{}{end}.py", "a".repeat(42)));
+    assert_eq!(names(&programs(&"a".repeat(42))), of_values);
+    assert_eq!(names(&programs(&"a".repeat(99))), ["arm-01", "arm-02"]);
+}
+
+#[test]
+fn axes_whose_keys_overlap_are_refused() {
+    let high = ("dapo.clip.high", "0.2, 0.28");
+    let clip = ("dapo.clip", "{ low = 0.2, high = 0.2 }, { low = 0.1, high = 0.3 }");
+    let refused = |axes: [(&str, &str); 2]| {
+        let axes =
+            axes.map(|(key, values)| format!("[[axes]]\nkey = {key:?}\nvalues = [{values}]\n"));
+        grid(&axes.concat()).unwrap_err()
+    };
+    for (axes, what) in [
+        ([high, clip], "dapo.clip overwrites dapo.clip.high"),
+        ([clip, high], "dapo.clip.high overwrites a part of dapo.clip"),
+        ([high, high], "dapo.clip.high overwrites dapo.clip.high"),
+    ] {
+        let text = format!("g.toml, axis 2: key: {what} of axis 1; each key can be in one axis");
+        assert_eq!(refused(axes), text);
+    }
+}
+
+#[test]
 fn an_arm_that_states_no_reference_is_compared_with_the_base_where_the_grid_has_it() {
     let high =
         |name: &str, high| format!("[[arms]]\nname = {name:?}\nset.dapo.clip.high = {high}\n");

@@ -94,6 +94,18 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, PolicyError> {
     Qwen2::new(config, tensors).map_err(|error| error.within(path))
 }
 
+/// What transformers applies of `config.json` in training alone, and nothing here does: a sentence or none.
+pub fn dropout(folder: &Path) -> Option<String> {
+    let path = folder.join(CONFIG);
+    let json: serde_json::Value = files::read_json(&path).ok()?;
+    let stated = json.get("attention_dropout").filter(|it| !it.is_null() && **it != 0.0)?;
+    Some(format!(
+        "{}: attention_dropout = {stated} is not applied, and transformers applies it in training: state 0.0 where other \
+         trainers shall compute the same",
+        path.display()
+    ))
+}
+
 /// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked for.
 pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
     let path = folder.join(CONFIG);

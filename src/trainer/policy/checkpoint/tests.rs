@@ -255,6 +255,20 @@ fn weights_in_several_files_are_those_of_one_file() {
 }
 
 #[test]
+fn a_dropout_that_training_does_not_apply_is_told() {
+    let folder = folder_with(&tiny());
+    let path = folder.path().join(CONFIG);
+    let mut json: serde_json::Value = files::read_json(&path).unwrap();
+    for (stated, is_told) in [("0.0", false), ("0", false), ("null", false), ("0.1", true)] {
+        json["attention_dropout"] = serde_json::from_str(stated).unwrap();
+        files::write_json(&path, &json).unwrap();
+        let told = dropout(folder.path());
+        assert_eq!(told.is_some(), is_told, "{told:?}");
+        load_model(folder.path()).unwrap();
+    }
+}
+
+#[test]
 fn an_index_that_does_not_fit_its_files_is_refused() {
     let refusal = |folder: &tempfile::TempDir| load_model(folder.path()).unwrap_err().to_string();
     let of_index = |folder: &tempfile::TempDir| -> BTreeMap<String, String> {
@@ -277,6 +291,14 @@ fn an_index_that_does_not_fit_its_files_is_refused() {
     };
     let text = changed(&moved);
     assert!(text.contains("tensor lm_head.weight is not in model-00001"), "{text}");
+    let later = "model-00002-of-00002.safetensors";
+    let moved = |map: &mut BTreeMap<String, String>| {
+        let first = map.iter_mut().find(|(_, file)| **file != later).unwrap();
+        *first.1 = later.into();
+    };
+    let text = changed(&moved);
+    let told = format!(" of model-00001-of-00002.safetensors is in {later} by the index: fetch");
+    assert!(text.contains(&told), "{text}");
     for name in ["../model.safetensors", "/etc/passwd", "model.bin"] {
         let elsewhere = |map: &mut BTreeMap<String, String>| {
             map.insert("lm_head.weight".into(), name.into());

@@ -98,14 +98,22 @@ pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
         return open(&single);
     };
     let mut weights = Weights::default();
-    for (name, tensors) in files {
-        let entries = header(&folder.join(&name), &mut weights.sources)?;
+    for (name, tensors) in &files {
+        let entries = header(&folder.join(name), &mut weights.sources)?;
         let refuse = |reason: String| Err(PolicyError::Invalid { path: path.clone(), reason });
         if let Some(absent) = tensors.iter().find(|tensor| !entries.contains_key(*tensor)) {
             return refuse(format!("tensor {absent} is not in {name}"));
         }
         if let Some(other) = entries.keys().find(|tensor| !tensors.contains(*tensor)) {
-            return refuse(format!("tensor {other} of {name} is not in the index"));
+            let lies = format!("tensor {other} of {name}");
+            let stated = files.iter().find(|(_, tensors)| tensors.contains(other));
+            return refuse(match stated {
+                None => format!("{lies} is not in the index"),
+                Some((stated, _)) => format!(
+                    "{lies} is in {stated} by the index: fetch index and files again, all from one place, or correct the \
+                     index where one file alone has the tensor"
+                ),
+            });
         }
         weights.entries.extend(entries);
     }

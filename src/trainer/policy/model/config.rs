@@ -260,20 +260,20 @@ fn has_only_full_layers(family: Family, json: &Value) -> bool {
 
 /// The frequencies' base and scaling, which may stand in two places, but then must agree.
 fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), PolicyError> {
-    let mut theta: Option<(&str, f64)> = None;
+    let mut theta: Option<(&str, f64, &Value)> = None;
     let mut scaling: Option<(&str, Option<RopeScaling>)> = None;
     for name in ["rope_theta", "rope_scaling", "rope_parameters"] {
         let is_top = name == "rope_theta";
         let Some(rope) = (if is_top { Some(json) } else { present(json, name) }) else { continue };
         let rope = rope.as_object().ok_or_else(|| key(name, "an object", Some(rope)))?;
         if let Some(value) = rope.get("rope_theta").filter(|value| !value.is_null()) {
-            let value = positive("rope_theta", Some(value))?;
+            let number = positive("rope_theta", Some(value))?;
             match theta {
-                Some((first, other)) if other != value => {
-                    let reason = format!("{first} says {other}, {name} says {value}");
+                Some((first, other, stated)) if other != number => {
+                    let reason = format!("{first} says {stated}, {name} says {value}");
                     return Err(unsupported("rope_theta", json, reason));
                 }
-                _ => theta = Some((name, value)),
+                _ => theta = Some((name, number, value)),
             }
         }
         if is_top {
@@ -293,7 +293,7 @@ fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), Poli
             return Err(unsupported(name, json, "it is read in rope_parameters alone"));
         }
     }
-    let theta = theta.map_or(DEFAULT_THETA, |(_, theta)| theta);
+    let theta = theta.map_or(DEFAULT_THETA, |(_, theta, _)| theta);
     Ok((theta, scaling.and_then(|(_, scaling)| scaling)))
 }
 
@@ -453,9 +453,12 @@ pub(in crate::policy) mod tests {
             assert_eq!(Config::from_json(&config.to_json(1, 0)).unwrap(), config);
         }
         let mut json = tiny().to_json(1, 0);
-        json["rope_theta"] = json!(5e5);
-        let error = Config::from_json(&json).unwrap_err().to_string();
-        assert!(error.contains("rope_theta says 500000, rope_parameters says 10000"), "{error}");
+        for (theta, told) in [(5e5, "500000.0"), (1e308, "1e+308")] {
+            json["rope_theta"] = json!(theta);
+            let error = Config::from_json(&json).unwrap_err().to_string();
+            let told = format!("rope_theta says {told}, rope_parameters says 10000.0");
+            assert!(error.contains(&told), "{error}");
+        }
     }
 
     #[test]

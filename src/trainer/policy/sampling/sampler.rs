@@ -15,7 +15,7 @@ pub fn sample(logits: &[f64], sampling: &Sampling, entropy: bool, uniform: f64) 
     let temperature = if greedy { 1.0 } else { sampling.temperature };
     let distribution = Distribution::new(logits, temperature)?;
     let (weights, total) = (&distribution.weights, distribution.total);
-    let mut kept_share = 1.0;
+    let mut kept_share = None;
     let token = if greedy {
         (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
     } else if !sampling.keeps_a_part() {
@@ -25,13 +25,14 @@ pub fn sample(logits: &[f64], sampling: &Sampling, entropy: bool, uniform: f64) 
         kept.sort_unstable();
         let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
         if sampling.log_probs == Some(LogProbsOver::KeptTokens) {
-            kept_share = mass / total;
+            kept_share = Some(mass / total);
         }
         invert(weights, &kept, uniform * mass)
     };
+    let over_all = distribution.log_prob(logits[token]);
     Some(Token {
         id: token as u32,
-        log_prob: distribution.log_prob(logits[token]) - libm::log(kept_share),
+        log_prob: kept_share.map_or(over_all, |share| (over_all - libm::log(share)).min(0.0)),
         entropy: entropy.then(|| distribution.entropy(logits)),
     })
 }
@@ -139,6 +140,18 @@ mod tests {
         let over_kept: f64 = (0..3).map(|token| new[token] * value[token]).sum();
         assert!((expected(Some(LogProbsOver::KeptTokens)) - over_kept).abs() < 1e-4);
         assert!((expected(None) - over_kept / 0.9).abs() < 1e-4);
+    }
+
+    #[test]
+    fn the_log_prob_of_the_one_kept_token_is_not_above_0_however_its_parts_round() {
+        for at in 0..1000 {
+            let logits = [0.0, -f64::from(at) / 100.0, -2.5];
+            for (top_p, top_k) in [(1.0, 1), (0.2, 0), (0.2, 1)] {
+                let log_probs = Some(LogProbsOver::KeptTokens);
+                let drawn = draw(&logits, &Sampling { top_p, top_k, log_probs, ..PLAIN }, 0.5);
+                assert!(drawn.log_prob <= 0.0 && drawn.log_prob > -1e-15, "{}", drawn.log_prob);
+            }
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub fn sample(logits: &Tensor, sampling: &Sampling, entropy: bool, uniforms: &Te
     };
     let mut log_probs = distribution.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1);
     if let (Some(LogProbsOver::KeptTokens), Some(kept)) = (sampling.log_probs, kept) {
-        log_probs -= fast::log_mass(&kept);
+        log_probs = (log_probs - fast::log_mass(&kept)).clamp_max(0.0);
     }
     let entropy = probabilities.filter(|_| entropy);
     let entropy =
@@ -147,6 +147,12 @@ mod tests {
                 top_k: 0,
                 log_probs: Some(LogProbsOver::KeptTokens),
             },
+            Sampling {
+                temperature: 1.0,
+                top_p: 1.0,
+                top_k: 1,
+                log_probs: Some(LogProbsOver::KeptTokens),
+            },
             Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
         ] {
             let pairs = together(&logits, &sampling, &uniforms);
@@ -154,7 +160,7 @@ mod tests {
             for (row, (token, log_prob)) in pairs.into_iter().enumerate() {
                 let alone = sampler::sample(&logits[row], &sampling, true, uniforms[row]).unwrap();
                 assert_eq!(token, i64::from(alone.id), "{sampling:?}, {row}");
-                assert!((log_prob - alone.log_prob).abs() < 1e-5);
+                assert!((log_prob - alone.log_prob).abs() < 1e-5 && log_prob <= 0.0);
                 assert!((entropy[row] - alone.entropy.unwrap()).abs() < 1e-5);
             }
         }

@@ -5,10 +5,11 @@ use crate::base::apart::stream::{self, ApartStream};
 use crate::base::{apart, apart::NoAnswer, contained, files::foreign};
 use crate::records::tables::decode::{NOT_PARQUET, most_expanded_bytes};
 use crate::records::tables::{Refusal, TableError, format};
+use parquet::basic::ConvertedType;
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::record::{Field, Row};
-use parquet::schema::types::Type;
+use parquet::schema::types::{ColumnDescPtr, Type};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -59,12 +60,14 @@ enum Sent {
     End {},
 }
 
-/// `binary`: columns of bytes that are no text.
+/// `binary`: columns of bytes that are no text. `decimals`: paths of decimals, with the digits behind their point.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Head {
     pub rows: u64,
     pub columns: Vec<String>,
     pub binary: Vec<String>,
+    #[serde(default)]
+    pub decimals: Vec<(String, usize)>,
 }
 
 /// What is done with a row of a file.
@@ -244,7 +247,11 @@ fn decode<F: ChunkReader + 'static>(
                 .any(|key| key.split('.').next().is_some_and(|it| it.eq_ignore_ascii_case(name))),
         times_are_local: local.contains(&name),
     };
-    sent(Sent::Head(Head { rows, columns, binary: binary.clone() }))?;
+    let decimals = reader.metadata().file_metadata().schema_descr().columns().iter();
+    let decimals = decimals.filter(|leaf| leaf.converted_type() == ConvertedType::DECIMAL);
+    let scale = |leaf: &ColumnDescPtr| usize::try_from(leaf.type_scale()).unwrap_or(0);
+    let decimals = decimals.map(|leaf| (leaf.path().string(), scale(leaf))).collect();
+    sent(Sent::Head(Head { rows, columns, binary: binary.clone(), decimals }))?;
     if let Some(key) = wanted.answer.iter().find(|key| !wanted.all && is_time_at(schema, key)) {
         let reason = "expected text or a number, got dates, times or durations; write texts".into();
         return Err(Refusal::Cell { column: key.clone(), row: 0, reason }.into());
@@ -277,13 +284,13 @@ fn any_leaf(field: &Type, is_such: fn(&Type) -> bool) -> bool {
 }
 
 fn is_text(leaf: &Type) -> bool {
-    use parquet::basic::ConvertedType::{ENUM, JSON, UTF8};
+    use ConvertedType::{ENUM, JSON, UTF8};
     [UTF8, ENUM, JSON].contains(&leaf.get_basic_info().converted_type())
 }
 
 fn is_bytes(leaf: &Type) -> bool {
+    use parquet::basic::LogicalType;
     use parquet::basic::Type::{BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY};
-    use parquet::basic::{ConvertedType, LogicalType};
     let info = leaf.get_basic_info();
     [BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY].contains(&leaf.get_physical_type())
         && [ConvertedType::NONE, ConvertedType::BSON].contains(&info.converted_type())
@@ -340,7 +347,7 @@ fn is_time_at(group: &Type, key: &str) -> bool {
 }
 
 fn is_time(field: &Type) -> bool {
-    use parquet::basic::ConvertedType::{
+    use ConvertedType::{
         DATE, INTERVAL, TIME_MICROS, TIME_MILLIS, TIMESTAMP_MICROS, TIMESTAMP_MILLIS,
     };
     use parquet::basic::{LogicalType as Logical, Type::INT96};

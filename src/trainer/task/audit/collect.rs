@@ -8,6 +8,7 @@ use crate::task::{
     Lengths, SourceRow, TaskError, reward,
 };
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -57,9 +58,10 @@ impl Collected {
         problem_file::count_readings(&mut self.readings, row);
         problem_file::count_unseen(&mut self.unseen, row);
         self.take_prompt(row);
-        let identity = data::identity(row.question());
+        let asked = asked(row);
+        let identity = data::identity(&asked);
         self.take_index(row, first_bytes(&identity));
-        let exact = first_bytes(&Sha256::digest(row.question()).into());
+        let exact = first_bytes(&Sha256::digest(asked.as_bytes()).into());
         let answer = &row.read.ground_truth;
         if let Some(known) = self.problems.get_mut(&identity) {
             known.spaced_differently |= known.exact != exact;
@@ -196,6 +198,14 @@ impl KnownQuestions {
     fn rows(&self) -> u64 {
         self.answers.iter().map(|(_, rows)| rows).sum()
     }
+}
+
+fn asked(row: &SourceRow) -> Cow<'_, str> {
+    if row.read.raw_problem.is_some() || row.system().is_ok() {
+        return row.question().into();
+    }
+    let messages: Vec<&str> = row.read.prompt.iter().map(|it| &it.content[..]).collect();
+    messages.join("\n").into()
 }
 
 fn index_text(row: &SourceRow) -> Option<String> {

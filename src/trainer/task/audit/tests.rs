@@ -118,6 +118,20 @@ fn digests_depend_neither_on_order_nor_the_second_on_copies_or_templates() {
 }
 
 #[test]
+fn replies_are_no_questions() {
+    let replied = |question: &str, answer: &str| {
+        let mut row = row(question, answer, json!(0));
+        let reply = json!({"role": "assistant", "content": "Sure"});
+        row["prompt"].as_array_mut().unwrap().push(reply);
+        row
+    };
+    let audit = audited(&[replied("a?", "3"), replied("b?", "4")]);
+    assert_eq!((audit.problems, audit.conflicts.problems, audit.copies.most), (2, 0, 1));
+    assert_eq!(audit.prompts.not_one_user_message, 2);
+    assert_eq!(kinds(&audit, "several answers"), []);
+}
+
+#[test]
 fn prompts_that_training_refuses_or_verl_reads_otherwise_are_warned_of() {
     let mut turns = row("a?", "3", json!(0));
     turns["prompt"] =

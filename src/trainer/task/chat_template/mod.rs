@@ -2,6 +2,7 @@
 //! Deviation: a template is not told the time, because a prompt must not depend on the day. Where it asks for
 //! today's date (`strftime_now` of transformers), the date has to be stated as a variable.
 
+mod python;
 mod python_json;
 
 use crate::base::{apart, contained, files, files::foreign};
@@ -9,9 +10,8 @@ use crate::experiment::validate::RESERVED_VARIABLES;
 use crate::records::Message;
 use crate::task::TaskError;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, ValueKind, from_args};
-use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value};
-use minijinja_contrib::pycompat;
+use minijinja::value::Serde;
+use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
 use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -332,12 +332,15 @@ static GENERATION: LazyLock<Regex> = LazyLock::new(|| {
 fn compiled_from(source: &str) -> Result<(String, Environment<'static>), JinjaError> {
     let mut environment = environment()?;
     let lines = source.replace("\r\n", "\n").replace('\r', "\n");
+    for tag in TAG.find_iter(&lines) {
+        python::check(tag.as_str())?;
+    }
     let replaced = TAG.replace_all(&lines, |tag: &Captures| {
-        // Python leaves out a line break behind a backslash.
-        let tag = tag[0].replace("\\\n", "");
+        let tag = python::with_escapes(&tag[0]);
         GENERATION.replace(&tag, "{%$1 ${2}with $3%}").into_owned()
     });
     environment.add_template_owned(COMPILED_NAME, replaced.into_owned())?;
+    python::check_names(&environment, COMPILED_NAME)?;
     Ok((source.to_string(), environment))
 }
 
@@ -346,42 +349,10 @@ fn environment() -> Result<Environment<'static>, JinjaError> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax);
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(python_method);
+    python::set_up(&mut environment);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", python_json::filter);
-    environment.add_test("iterable", is_iterable);
-    environment.add_test("sequence", is_sequence);
     Ok(environment)
-}
-
-/// As in Jinja2; minijinja's own takes none, too.
-fn is_iterable(value: &Value) -> bool {
-    !value.is_none() && value.try_iter().is_ok()
-}
-
-/// As in Jinja2; minijinja's own takes neither texts nor maps.
-fn is_sequence(value: &Value) -> bool {
-    let is_sized = matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String);
-    value.is_undefined() || is_sized
-}
-
-fn python_method(
-    state: &mut State,
-    value: &Value,
-    method: &str,
-    arguments: &[Value],
-) -> Result<Value, JinjaError> {
-    match (method, value.as_str()) {
-        ("removeprefix", Some(text)) => {
-            let (prefix,): (&str,) = from_args(arguments)?;
-            Ok(text.strip_prefix(prefix).unwrap_or(text).into())
-        }
-        ("removesuffix", Some(text)) => {
-            let (suffix,): (&str,) = from_args(arguments)?;
-            Ok(text.strip_suffix(suffix).unwrap_or(text).into())
-        }
-        _ => pycompat::unknown_method_callback(state, value, method, arguments),
-    }
 }
 
 fn undated(format: &str) -> JinjaError {

@@ -1,5 +1,6 @@
 //! The filter `tojson` as transformers has it: Python's `json.dumps(value, ensure_ascii=False, indent=…)`.
 
+use crate::task::chat_template::python;
 use minijinja::value::Kwargs;
 use minijinja::{Error as JinjaError, ErrorKind, Value};
 use serde::Serialize;
@@ -27,7 +28,7 @@ pub fn filter(value: &Value, named: Kwargs) -> Result<Value, JinjaError> {
 fn written(value: &Value, format: impl Formatter) -> Result<Value, JinjaError> {
     let mut bytes = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut bytes, format)).map_err(failed)?;
-    String::from_utf8(bytes).map(Value::from_safe_string).map_err(failed)
+    String::from_utf8(bytes).map(Value::from).map_err(failed)
 }
 
 fn failed(error: impl Display) -> JinjaError {
@@ -44,6 +45,10 @@ impl OneLine {
 }
 
 impl Formatter for OneLine {
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, number: f64) -> IoResult<()> {
+        writer.write_all(python::float(number).as_bytes())
+    }
+
     fn begin_array_value<W: ?Sized + Write>(
         &mut self,
         writer: &mut W,

@@ -294,6 +294,71 @@ fn python_s_keywords_and_methods_do_what_they_do_in_transformers() {
     }
 }
 
+/// The texts are those of transformers 5.23 with Jinja2 3.1.6.
+#[test]
+fn filters_and_methods_give_the_texts_of_jinja2() {
+    for (template, expected) in [
+        ("{{ messages[0].content|e }}", "&lt;b&gt;/ What&#39;s &#34;é&#34; &amp; more\u{1f}"),
+        (
+            "{{ ('<'|e)|escape }}{{ ['<']|e }}{{ none|e }}{{ 1e20|e }}",
+            "&lt;[&#39;&lt;&#39;]None1e+20",
+        ),
+        (
+            "{% autoescape true %}{{ \"'/\" }}{% endautoescape %}{{ 'a'|tojson|e }}",
+            "&#39;/&#34;a&#34;",
+        ),
+        ("{{ \"what's a1b (cd) 日本e ΟΔΟΣ ﬁ\".title() }}", "What'S A1B (Cd) 日本E Οδος Fi"),
+        ("{{ \"what's a1b (cd)-e ΟΔΟΣ\"|title }}", "What's A1b (Cd)-E Οδος"),
+        ("{{ 'ßA'|capitalize }}{{ 'éA'.capitalize() }}{{ ''|capitalize }}", "SsaÉa"),
+        (
+            "{{ 1e16 }} {{ 1e-5 }} {{ 0.0001 }} {{ 1e15 }} {{ -0.0 }} {{ 'nan'|float }}",
+            "1e+16 1e-05 0.0001 1000000000000000.0 -0.0 nan",
+        ),
+        (
+            "{{ 1e20|string }} {{ 1e-7|tojson }} {{ [1.0, 1e16]|tojson }}",
+            "1e+20 1e-07 [1.0, 1e+16]",
+        ),
+        ("{{ messages[0].content|trim|length }}{{ messages[0].content.strip()|length }}", "2222"),
+        ("{{ 'a\\x1cb'.split() }}{{ '\\x1f'.isspace() }}", "['a', 'b']True"),
+        ("{{ 'a\\r\\nb\\rc\\x0cd\\u2028e\\n'.splitlines() }}", "['a', 'b', 'c', 'd', 'e']"),
+        ("{{ 'ⓐ'.isalpha() }}{{ 'é'.isalpha() }}{{ 'Ⅷ'.isalnum() }}", "FalseTrueTrue"),
+        (
+            r"{{ '\U0001F600\U00000041\a\v'|tojson }}{{ '\/' }}{{ '\\a' }}",
+            r#""😀A\u0007\u000b"\/\a"#,
+        ),
+        (
+            "{% if messages|selectattr('role')|list %}a{% endif %}\
+             {% if 'user' in messages|map(attribute='role') %}b{% endif %}",
+            "ab",
+        ),
+        ("{{ 'abc'[::-1] }}{{ [1,2,3][:2][::-1] }}", "cba[2, 1]"),
+    ] {
+        let messages = user("<b>/ What's \"é\" & more\u{1f}");
+        assert_eq!(of(template).unwrap().render(&messages, true).unwrap(), expected, "{template}");
+    }
+}
+
+#[test]
+fn what_would_be_another_text_than_jinja2_s_is_refused() {
+    for (template, told) in [
+        (r#"{{ "\N{BULLET}" }}"#, r"a character by its name, \N{…}"),
+        ("{{ [1,2,3][2:0:-1] }}", "a slice with an end and a negative step"),
+        (
+            "{% if not messages | selectattr('role', 'equalto', 'x') %}a{% endif %}",
+            "put `| list` behind it",
+        ),
+        ("{{ messages[0]|attr('role') }}", "write [\"role\"]"),
+        ("{% macro f(x) %}{{ varargs }}{% endmacro %}{{ f(1) }}", "`varargs` of Jinja2"),
+        ("{{ cycler is defined }}", "`cycler` of Jinja2"),
+        ("{{ '²'.isdigit() }}", "isdigit of a text that is not ASCII"),
+        ("{{ [1]|pprint }}", "pprint"),
+        ("{{ debug() }}", "debug"),
+    ] {
+        let refusal = of(template).unwrap_err();
+        assert!(refusal.contains(told), "{refusal}");
+    }
+}
+
 #[test]
 fn a_template_is_compiled_once_and_keeps_nothing_of_a_conversation() {
     let compiled = || {

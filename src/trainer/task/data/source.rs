@@ -6,7 +6,7 @@ use crate::records::tables::csv_rows;
 use crate::records::tables::problem_rows::{self, each_problem_row};
 use crate::records::{Message, tables};
 use crate::task::data::{schema, template};
-use crate::task::{ReadRow, RowKeys, TaskError};
+use crate::task::{ReadRow, Reading, RowKeys, TaskError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::io;
@@ -43,7 +43,7 @@ impl Format {
 pub struct SourceRow {
     /// From 0; a blank line of a JSON-lines file is none.
     pub number: usize,
-    /// Where it stands, for a message: `:3`, or `: row 3`, both from 1.
+    /// Where it stands, for a message: line `:3` from 1, or `: row 3 (from 0)`.
     pub place: String,
     /// Rows of the file, where that is known beforehand (parquet), else bytes.
     pub total: u64,
@@ -147,6 +147,7 @@ fn each_of_parquet(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskEr
             let refusal = tables::Refusal::Cell { column, row: number, reason };
             tables::TableError::Refused { path: path.to_path_buf(), refusal }
         })?;
+        note_decimal(&mut read, &head.decimals);
         let named = read.keys.iter().map(String::as_str).chain(schema::OTHERS);
         let named: Vec<&str> = named.filter_map(|key| key.split('.').next()).collect();
         let is_unseen = |column: &&String| {
@@ -156,11 +157,28 @@ fn each_of_parquet(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskEr
         };
         let unseen: Vec<String> = head.binary.iter().filter(is_unseen).cloned().collect();
         read.unseen.extend(unseen);
-        let (place, done) = (format!(": row {}", number + 1), number as u64 + 1);
+        let (place, done) = (format!(": row {number} (from 0)"), number as u64 + 1);
         let row = SourceRow { number, place, total: head.rows, done, read };
         number += 1;
         each(row)
     })
+}
+
+fn note_decimal(read: &mut ReadRow, decimals: &[(String, usize)]) {
+    let [_, key] = &read.keys;
+    let is_at = |path: &str| {
+        let rest = path.get(key.len()..).filter(|_| path[..key.len()].eq_ignore_ascii_case(key));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let Some((_, scale)) = decimals.iter().find(|(path, _)| is_at(path)) else { return };
+    let text = &read.ground_truth;
+    let (whole, behind) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));
+    if !text.is_empty() && is_number && behind.len() < *scale {
+        let stated = format!("{whole}.{behind:0<scale$}");
+        read.truth.readings.push(Reading::ShortDecimal);
+        read.truth.stated.get_or_insert(stated);
+    }
 }
 
 fn each_of_lines(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError> {
@@ -195,15 +213,17 @@ fn each_of_list(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
     let rows: Vec<Map<String, Value>> = serde_json::from_slice(text).map_err(|error| {
         let reason = schema::not_finite(text).filter(|_| error.is_syntax());
+        let error = files::in_words(&error.to_string());
         refuse(reason.unwrap_or_else(|| format!("it is no list of objects: {error}{ROWS}")))
     })?;
     inexact(keys, text).map_or(Ok(()), |integer| Err(refuse(integer)))?;
     let total = rows.len() as u64;
     for (number, row) in rows.iter().enumerate() {
         let done = number as u64 + 1;
-        let read =
-            schema::read(row, keys).map_err(|error| refuse(format!("row {done}: {error}")))?;
-        each(SourceRow { number, place: format!(": row {done}"), total, done, read })?;
+        let read = schema::read(row, keys)
+            .map_err(|error| refuse(format!("row {number} (from 0): {error}")))?;
+        let place = format!(": row {number} (from 0)");
+        each(SourceRow { number, place, total, done, read })?;
     }
     Ok(())
 }
@@ -230,4 +250,28 @@ fn each_of_csv(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError>
         each(SourceRow { number, place, total, done, read })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ground_truth_that_lost_zeros_of_a_decimal_column_says_how_it_stands_in_the_file() {
+        let decimals = [("Answer".to_string(), 2), ("other".to_string(), 9)];
+        let stated = |key: &str, text: &str| {
+            let keys = ["question".to_string(), key.to_string()];
+            let mut read = ReadRow { keys, ground_truth: text.into(), ..ReadRow::default() };
+            note_decimal(&mut read, &decimals);
+            assert_eq!(read.truth.stated.is_some(), !read.truth.readings.is_empty());
+            read.truth.stated
+        };
+        for (text, stands) in [("1.5", "1.50"), ("-2", "-2.00"), ("0", "0.00")] {
+            assert_eq!(stated("answer", text).as_deref(), Some(stands));
+        }
+        let as_they_stand = [("answer", "1.25"), ("answer", "x"), ("answers", "1"), ("ans", "1")];
+        for (key, text) in as_they_stand {
+            assert_eq!(stated(key, text), None, "{key} {text}");
+        }
+    }
 }

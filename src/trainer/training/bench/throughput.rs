@@ -84,14 +84,13 @@ pub fn measure(
     experiment: Option<&Experiment>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Throughput, TrainingError> {
-    let bandwidth = workers::together(|| bandwidth(model.device()));
-    let parameters = parameters(&model);
+    let (parameters, place) = (parameters(&model), model.device());
     let mut generation = Vec::new();
     for &batch in &workload.batches {
         progress(&format!("generating {batch} rows"));
-        generation.push(generate(&model, workload, batch, bandwidth)?);
+        generation.push(generate(&model, workload, batch)?);
     }
-    let device = match model.device() {
+    let device = match place {
         Device::Cuda(card) => format!("cuda:{card}"),
         device => format!("{device:?}").to_lowercase(),
     };
@@ -101,6 +100,14 @@ pub fn measure(
         progress(&format!("an update of {} rows", workload.train_rows));
         training = Some(update(model, workload, experiment)?);
     }
+    let peak_memory_bytes = machine::process_bytes("VmHWM");
+    // Behind the peak, which its matrix would be.
+    let bandwidth = workers::together(|| bandwidth(place));
+    let with_limit = |(timed, step_bytes): (ThroughputGeneration, f64)| ThroughputGeneration {
+        bandwidth_limit: timed.batch as f64 * bandwidth / step_bytes,
+        ..timed
+    };
+    let generation = generation.into_iter().map(with_limit).collect();
     Ok(Throughput {
         device,
         weights,
@@ -108,7 +115,7 @@ pub fn measure(
         bandwidth,
         generation,
         training,
-        peak_memory_bytes: machine::process_bytes("VmHWM"),
+        peak_memory_bytes,
     })
 }
 
@@ -150,8 +157,7 @@ fn generate(
     model: &Qwen2,
     workload: &ThroughputWorkload,
     batch: usize,
-    bandwidth: f64,
-) -> Result<ThroughputGeneration, TrainingError> {
+) -> Result<(ThroughputGeneration, f64), TrainingError> {
     let prompts = prompts(model.config(), batch, workload.prompt_tokens);
     let request =
         |(prompt, row)| Request { prompt, stream: stream(2, Purpose::Generate, &[Id::from(row)]) };
@@ -186,12 +192,13 @@ fn generate(
         (2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim) as f64;
     let held = workload.prompt_tokens as f64 + 0.5 * workload.new_tokens as f64;
     let step_bytes = weights + batch as f64 * held * token * width;
-    Ok(ThroughputGeneration {
+    let timed = ThroughputGeneration {
         batch,
         first_token_seconds: first,
         tokens_per_second: (all > first).then(|| batch as f64 * steps / (all - first)),
-        bandwidth_limit: batch as f64 * bandwidth / step_bytes,
-    })
+        bandwidth_limit: f64::INFINITY,
+    };
+    Ok((timed, step_bytes))
 }
 
 fn update(

@@ -1,7 +1,7 @@
 use super::*;
-use crate::algorithm::methods::{Method, rloo::Rloo};
+use crate::algorithm::methods::{Method, rloo::Rloo, tis::Tis, tis::WeightLevel};
 use crate::algorithm::{Beyond, DynamicSampling, Kl, KlEstimator, Punishment, Std};
-use crate::experiment::{MiniAimeVariant, extends};
+use crate::experiment::{LogProbsOver, MiniAimeVariant, extends};
 use crate::policy::{Config, Family};
 use crate::task::{DataSets, data::embedded::mini_aime};
 use crate::training::{Name, run::inputs};
@@ -181,7 +181,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);
     type Change = fn(&mut RunPlan, &mut Experiment);
-    let cases: [(Name, Severity, Change); 18] = [
+    let cases: [(Name, Severity, Change); 21] = [
         (Name::DataRepeats, Severity::Warning, |plan, _| plan.work.epochs_over_data.least = 2.5),
         (Name::DataSmallerThanRound, Severity::Warning, |plan, _| plan.work.problems = 31),
         (Name::WarmUpLong, Severity::Warning, |_, experiment| {
@@ -229,6 +229,19 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         (Name::KlWithoutGradient, Severity::Warning, |_, experiment| {
             experiment.dapo.kl = Kl::Penalty { estimator: KlEstimator::K1, coefficient: 0.1 };
         }),
+        (Name::TruncatedSampling, Severity::Warning, |_, experiment| {
+            experiment.rollout.sampling.top_k = 9;
+        }),
+        (Name::TruncatedSampling, Severity::Warning, |_, experiment| {
+            experiment.rollout.sampling.top_p = 0.9;
+            experiment.rollout.sampling.log_probs = Some(LogProbsOver::KeptTokens);
+        }),
+        (Name::TruncatedSampling, Severity::Warning, |_, experiment| {
+            experiment.rollout.sampling.top_p = 0.9;
+            experiment.rollout.sampling.log_probs = Some(LogProbsOver::KeptTokens);
+            let level = WeightLevel::SequenceMean;
+            experiment.dapo.method = Some(Method::Tis(Tis { level, cap: 2.0 }));
+        }),
         (Name::GreedySamples, Severity::Warning, |_, experiment| {
             experiment.evaluation.sampling.temperature = 0.0;
             experiment.evaluation.samples.retain(|set, _| set == "mini-aime");
@@ -254,6 +267,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         Name::ColumnsUnseen,
         Name::SystemDiffers,
         Name::RowsUncounted,
+        Name::DropoutIgnored,
     ];
     let has_case = |name: &Name| fired(*name) || others.contains(name);
     assert!(Name::value_variants().iter().all(has_case), "a name has no case");

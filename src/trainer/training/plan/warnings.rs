@@ -3,7 +3,8 @@
 
 use crate::algorithm::dynamic_sampling::kept_by_reward;
 use crate::algorithm::{Beyond, Dapo, DynamicSampling, Kl, KlEstimator, Problem, Punishment};
-use crate::experiment::{Experiment, Sampling, Verifier, compare, shipped, sources};
+use crate::experiment::{Experiment, Sampling, Verifier, compare, shipped, sources, usage};
+use crate::policy::checkpoint;
 use crate::records::housekeeping::readable;
 use crate::task::data::problem_file::Told;
 use crate::task::{EarnedTruths, Grader, prompt, reward};
@@ -59,6 +60,8 @@ pub enum Name {
     KeysUnread,
     #[value(help = "the KL penalty's estimator k1, whose gradient in a loss has mean 0")]
     KlWithoutGradient,
+    #[value(help = "top-p or top-k with a ratio over the whole vocabulary")]
+    TruncatedSampling,
     #[value(help = "a set is evaluated at temperature 0 with several samples")]
     GreedySamples,
     #[value(help = "columns that may belong to the question and are in no prompt")]
@@ -73,6 +76,8 @@ pub enum Name {
     RewardPackages,
     #[value(help = "prompts of a file have another system message than the experiment")]
     SystemDiffers,
+    #[value(help = "the base policy's config.json states a dropout, which is not applied")]
+    DropoutIgnored,
 }
 
 impl Name {
@@ -128,6 +133,10 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
         (Name::ColumnsUnseen, unseen),
         (Name::RowsUncounted, rows),
         (Name::SystemDiffers, systems),
+        (
+            Name::DropoutIgnored,
+            checkpoint::dropout(&inputs.experiment.inputs.model).into_iter().collect(),
+        ),
     ];
     let others = others.into_iter().flat_map(|(name, texts): (Name, Vec<String>)| {
         texts.into_iter().map(move |text| (name, text))
@@ -217,6 +226,7 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
                        divergence's gradient, k3 is GRPO's";
         warnings.push((Name::KlWithoutGradient, message.to_string()));
     }
+    warnings.extend(usage::truncated_sampling(experiment).map(|it| (Name::TruncatedSampling, it)));
     warnings.extend(unread(experiment));
     warnings.extend(unclamped(experiment));
     warnings.extend(experiment.evaluation.samples.iter().filter_map(|(set, &samples)| {

@@ -215,10 +215,10 @@ impl Inputs {
 
     pub fn samples(&self, set: &str) -> Result<u64, TrainingError> {
         let samples = &self.experiment.evaluation.samples;
-        samples.get(set).copied().ok_or_else(|| TrainingError::Samples {
-            set: set.to_string(),
-            known: samples.keys().cloned().collect(),
-        })
+        samples
+            .get(set)
+            .copied()
+            .ok_or_else(|| TrainingError::Samples { set: set.to_string(), known: samples.clone() })
     }
 }
 

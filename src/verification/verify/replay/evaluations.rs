@@ -36,6 +36,18 @@ pub struct Executed {
     pub detection: Vec<AlteredProblems>,
 }
 
+impl Executed {
+    pub fn compared(&self) -> String {
+        let Self { all, executed, all_problems, executed_problems, .. } = self;
+        let part = if executed_problems < all_problems {
+            format!(" of {executed_problems} of {all_problems} problems")
+        } else {
+            String::new()
+        };
+        format!("{} of {all} evaluations, every response{part} compared", executed.len())
+    }
+}
+
 /// As many evaluations as steps; outside the native engine all problems: bits of a response depend on its batch.
 pub fn pick(records: &RunRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();
@@ -128,5 +140,22 @@ impl Replayed<'_> {
              {new} here"
         );
         self.differs(&name, what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_problems_is_told_as_a_part() {
+        let told = |executed_problems| {
+            let executed = vec!["evaluations/dev-step-000000.parquet".to_string()];
+            Executed { all: 6, executed, all_problems: 700, executed_problems, detection: vec![] }
+                .compared()
+        };
+        let part = "1 of 6 evaluations, every response of 24 of 700 problems compared";
+        assert_eq!(told(24), part);
+        assert_eq!(told(700), "1 of 6 evaluations, every response compared");
     }
 }

@@ -208,9 +208,8 @@ pub fn replay(
     };
     let compared = format!(
         "{count} of {steps} rollout steps executed again, every ledger component compared bit for \
-         bit; {} of {} evaluations, every response compared",
-        replay.evaluations.executed.len(),
-        replay.evaluations.all
+         bit; {}",
+        replay.evaluations.compared()
     );
     (check.compared(compared), replay)
 }

@@ -178,6 +178,10 @@ fn raw_with(
     number: i64,
     wanted: &WantedKeys,
 ) -> Result<Vec<Value>, String> {
+    rows_with(&raw_table(columns, text, number).1, wanted)
+}
+
+fn raw_table(columns: &str, text: &[u8], number: i64) -> (tempfile::TempDir, PathBuf) {
     let schema = parser::parse_message_type(&format!("message t {{ {columns} }}")).unwrap();
     let (mut bytes, properties) = (Vec::new(), WriterProperties::builder().build());
     let properties = Arc::new(properties);
@@ -199,7 +203,7 @@ fn raw_with(
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     files::write_atomic(&path, &bytes).unwrap();
-    rows_with(&path, wanted)
+    (folder, path)
 }
 
 const PROMPT: &str = "required binary prompt;";
@@ -234,6 +238,23 @@ fn a_decimal_has_its_shortest_form() {
         let row = &raw(&column, b"q", number).unwrap()[0];
         assert_eq!(row["reward_model"]["ground_truth"], text);
     }
+}
+
+#[test]
+fn the_head_of_a_table_names_its_decimals_with_their_digits() {
+    let decimals = |columns: &str| {
+        let (_folder, path) = raw_table(columns, b"q", 5);
+        let mut decimals = None;
+        let mut take = |head: &Head, _| -> Result<(), TableError> {
+            decimals = Some(head.decimals.clone());
+            Ok(())
+        };
+        each_problem_row(&path, &wanted(), &mut take).unwrap();
+        decimals.unwrap()
+    };
+    let named = vec![("reward_model.ground_truth".to_string(), 3)];
+    assert_eq!(decimals(&with_truth("int64 ground_truth (DECIMAL(18, 3))")), named);
+    assert_eq!(decimals(&with_truth("int64 ground_truth")), []);
 }
 
 #[test]

@@ -178,7 +178,8 @@ fn a_json_list_and_csv_give_the_problems_of_json_lines() {
     }
     for (name, text, says) in [
         ("b.json", "{\"data\": []}", "b.json: it is no list of objects"),
-        ("c.json", "[{\"question\": \"q\"}]", "c.json: row 1: "),
+        ("c.json", "[{\"question\": \"q\"}]", "c.json: row 0 (from 0): "),
+        ("c.json", "[{\"question\": \"\\udc00\"}]", " stands without its pair at line 1"),
         (
             "h.json",
             "[{\"question\": \"NaN\", \"answer\": NaN}]",

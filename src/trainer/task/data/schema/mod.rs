@@ -303,8 +303,6 @@ fn at_or_empty<'a>(row: &'a Map<String, Value>, key: &'a str) -> Option<Cow<'a, 
     at(row, key).or_else(|| row.iter().find(is_empty).map(|(_, value)| Cow::Borrowed(value)))
 }
 
-pub const MISSING_ANSWER: &str = "answer";
-
 fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, RowError> {
     let null = keys.iter().find(|key| row.get(**key).is_some_and(Value::is_null));
     if let Some(key) = null {

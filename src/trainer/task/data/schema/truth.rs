@@ -16,6 +16,8 @@ use std::sync::LazyLock;
 pub enum Reading {
     #[error("floats that are integers")]
     WholeFloat,
+    #[error("decimals with zeros at their end")]
+    ShortDecimal,
     #[error("lists of one")]
     ListOfOne,
     #[error("JSON in a text")]
