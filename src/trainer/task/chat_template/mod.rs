@@ -336,7 +336,8 @@ fn compiled_from(source: &str) -> Result<(String, Environment<'static>), JinjaEr
         python::check(tag.as_str())?;
     }
     let replaced = TAG.replace_all(&lines, |tag: &Captures| {
-        let tag = python::with_escapes(&tag[0]);
+        // Python leaves out a line break behind a backslash.
+        let tag = tag[0].replace("\\\n", "");
         GENERATION.replace(&tag, "{%$1 ${2}with $3%}").into_owned()
     });
     environment.add_template_owned(COMPILED_NAME, replaced.into_owned())?;

@@ -1,6 +1,5 @@
 //! The filter `tojson` as transformers has it: Python's `json.dumps(value, ensure_ascii=False, indent=…)`.
 
-use crate::task::chat_template::python;
 use minijinja::value::Kwargs;
 use minijinja::{Error as JinjaError, ErrorKind, Value};
 use serde::Serialize;
@@ -45,10 +44,6 @@ impl OneLine {
 }
 
 impl Formatter for OneLine {
-    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, number: f64) -> IoResult<()> {
-        writer.write_all(python::float(number).as_bytes())
-    }
-
     fn begin_array_value<W: ?Sized + Write>(
         &mut self,
         writer: &mut W,

@@ -202,138 +202,28 @@ fn a_template_that_asks_for_the_date_is_refused_with_what_helps_until_a_date_is_
     assert!(!of("{{ messages[0].content }}").unwrap().asks_for_date());
 }
 
-/// The texts are those of transformers 5.23.
-#[test]
-fn variables_of_a_template_are_given_and_one_that_it_does_not_read_is_refused() {
-    let template = "{% set b = b | default('unset') %}{# c #}c{{ messages[0].c }}{{ 'c' }}\
-                    {% if enable_thinking is defined and enable_thinking is false %}no{% endif %}\
-                    {{ b }},{{ n }},{{ eos_token }}";
-    let template = of(template).unwrap();
-    let with = |kwargs| with(&template, kwargs);
-    assert_eq!(with(json!({})).unwrap(), "ccunset,,");
-    assert_eq!(with(json!({ "enable_thinking": false, "n": 1.5 })).unwrap(), "ccnounset,1.5,");
-    assert_eq!(with(json!({ "b": true, "n": 3 })).unwrap(), "ccTrue,3,");
-    let refusal = with(json!({ "enable_thinkin": 1 })).unwrap_err();
-    let told = "the template has no variable enable_thinkin; it reads enable_thinking, n";
-    assert!(refusal.ends_with(told), "{refusal}");
-    let refusal = self::with(&of("{{ messages }}").unwrap(), json!({ "a": 1 })).unwrap_err();
-    assert!(refusal.ends_with("it has none that can be stated"), "{refusal}");
-}
-
-#[test]
-fn special_tokens_of_a_file_of_their_own_go_first_where_the_other_has_no_decoder() {
-    let read = |config: serde_json::Value, map: serde_json::Value| {
-        let mut config = config;
-        config["chat_template"] = json!("{{ bos_token }},{{ eos_token }}");
-        let folder = folder(&config);
-        files::write_json(&folder.path().join("special_tokens_map.json"), &map).unwrap();
-        let template = ChatTemplate::load(folder.path()).unwrap().unwrap();
-        template.render(&user("q"), true).unwrap()
-    };
-    let map = json!({"bos_token": {"content": "<b>", "lstrip": false}});
-    assert_eq!(read(json!({}), map.clone()), "<b>,");
-    assert_eq!(read(json!({"bos_token": "<a>", "eos_token": "<e>"}), map.clone()), "<b>,<e>");
-    assert_eq!(read(json!({"bos_token": "<a>", "added_tokens_decoder": {}}), map), "<a>,");
-}
-
-/// The texts are those of transformers 5.23.
-#[test]
-fn blocks_of_generation_are_rendered_as_in_transformers() {
-    for (template, expected) in [
-        (
-            "{% for m in messages %}\n  {%- if m.role == 'assistant' %}\n  A:\n    {% generation %}\n  \
-             {{ m.content }}{{ eos_token }}\n    {% endgeneration %}\n  {%- else %}\nU:{{ m.content }}\n  \
-             {% endif %}\n  {%- generation -%}  x  {%- endgeneration -%}\n{% endfor %}\nend",
-            "U:q\nx  A:\n  a<eos>\nxend",
-        ),
-        (
-            "{% for m in messages %}{% set ns = 'o' %}{% generation %}{% set ns = 'i' %}{{ ns }}\
-             {{ loop.index }}{{ m.content }}{% endgeneration %}{{ ns }}\n{% endfor %}\
-             {%+ generation %} y {% endgeneration +%}\nz",
-            "i1qo\ni2ao\n y \nz",
-        ),
-    ] {
-        let config = json!({"chat_template": template, "eos_token": "<eos>"});
-        let template = ChatTemplate::load(folder(&config).path()).unwrap().unwrap();
-        let answer = Message { role: "assistant".into(), content: "a".into() };
-        let messages = [user("q").to_vec(), vec![answer]].concat();
-        assert_eq!(template.render(&messages, true).unwrap(), expected);
-    }
-}
-
-/// The texts are those of transformers 5.23.
-#[test]
-fn python_s_keywords_and_methods_do_what_they_do_in_transformers() {
-    for (template, expected) in [
-        (
-            "{{ messages[0] | tojson(indent=2) }}",
-            "{\n  \"role\": \"user\",\n  \"content\": \"é😀 \\\"q\\\"\\n\u{7f}\"\n}",
-        ),
-        ("{{ {'b': [1, {}], 'a': []} | tojson }}", r#"{"b": [1, {}], "a": []}"#),
-        ("a\r\n{% if true %}\r\n{{ 'b\\\r\nc\rd' }}\r{% endif %}\re\r\n", "a\nbc\nd\ne"),
-        (
-            "{{ 'xab'.removeprefix('x') }}{{ 'xab'.removesuffix('b') }}{{ 'xab'.removeprefix('q') }}",
-            "abxaxab",
-        ),
-        (
-            "{% for it in [none, nope, 'x', {}, [], 1] %}{{ it is iterable }} {{ it is sequence }},{% endfor %}",
-            "False False,True True,True True,True True,True True,False False,",
-        ),
-    ] {
-        let messages = user("é😀 \"q\"\n\u{7f}");
-        assert_eq!(of(template).unwrap().render(&messages, true).unwrap(), expected, "{template}");
-    }
-    for (template, told) in [
-        ("{{ 1 | tojson(indents=2) }}", "indents"),
-        ("{{ 1 | tojson(indent=0) }}", "1 to 64"),
-        ("{{ 1 | tojson(ensure_ascii=true) }}", "ensure_ascii"),
-        ("{{ 'a'.partition('b') }}", "partition"),
-    ] {
-        let refusal = of(template).unwrap_err();
-        assert!(refusal.contains(told), "{refusal}");
-    }
-}
-
 /// The texts are those of transformers 5.23 with Jinja2 3.1.6.
 #[test]
 fn filters_and_methods_give_the_texts_of_jinja2() {
     for (template, expected) in [
-        ("{{ messages[0].content|e }}", "&lt;b&gt;/ What&#39;s &#34;é&#34; &amp; more\u{1f}"),
-        (
-            "{{ ('<'|e)|escape }}{{ ['<']|e }}{{ none|e }}{{ 1e20|e }}",
-            "&lt;[&#39;&lt;&#39;]None1e+20",
-        ),
-        (
-            "{% autoescape true %}{{ \"'/\" }}{% endautoescape %}{{ 'a'|tojson|e }}",
-            "&#39;/&#34;a&#34;",
-        ),
-        ("{{ \"what's a1b (cd) 日本e ΟΔΟΣ ﬁ\".title() }}", "What'S A1B (Cd) 日本E Οδος Fi"),
-        ("{{ \"what's a1b (cd)-e ΟΔΟΣ\"|title }}", "What's A1b (Cd)-E Οδος"),
-        ("{{ 'ßA'|capitalize }}{{ 'éA'.capitalize() }}{{ ''|capitalize }}", "SsaÉa"),
-        (
-            "{{ 1e16 }} {{ 1e-5 }} {{ 0.0001 }} {{ 1e15 }} {{ -0.0 }} {{ 'nan'|float }}",
-            "1e+16 1e-05 0.0001 1000000000000000.0 -0.0 nan",
-        ),
-        (
-            "{{ 1e20|string }} {{ 1e-7|tojson }} {{ [1.0, 1e16]|tojson }}",
-            "1e+20 1e-07 [1.0, 1e+16]",
-        ),
-        ("{{ messages[0].content|trim|length }}{{ messages[0].content.strip()|length }}", "2222"),
-        ("{{ 'a\\x1cb'.split() }}{{ '\\x1f'.isspace() }}", "['a', 'b']True"),
-        ("{{ 'a\\r\\nb\\rc\\x0cd\\u2028e\\n'.splitlines() }}", "['a', 'b', 'c', 'd', 'e']"),
-        ("{{ 'ⓐ'.isalpha() }}{{ 'é'.isalpha() }}{{ 'Ⅷ'.isalnum() }}", "FalseTrueTrue"),
-        (
-            r"{{ '\U0001F600\U00000041\a\v'|tojson }}{{ '\/' }}{{ '\\a' }}",
-            r#""😀A\u0007\u000b"\/\a"#,
-        ),
+        ("{{ messages[0].content|e }}", "&lt;b&gt;/ What&#39;s &#34;é&#34; &amp; more"),
+        ("{{ ('<'|e)|escape }}{{ ['<']|e }}{{ none|e }}", "&lt;[&#39;&lt;&#39;]None"),
+        ("{{ 'a'|tojson|e }}", "&#34;a&#34;"),
+        ("{{ 'userA'|capitalize }}{{ 'aB'.capitalize() }}{{ ''|capitalize }}", "UseraAb"),
+        (r"{{ '\\a' }}{{ '\\/' }}", r"\a\/"),
         (
             "{% if messages|selectattr('role')|list %}a{% endif %}\
              {% if 'user' in messages|map(attribute='role') %}b{% endif %}",
             "ab",
         ),
         ("{{ 'abc'[::-1] }}{{ [1,2,3][:2][::-1] }}", "cba[2, 1]"),
+        ("{{ 'Use [a: b: -1] if text | map and more' }}", "Use [a: b: -1] if text | map and more"),
+        (
+            "{% for m in other or messages|rejectattr('role', 'equalto', 'x') %}{{ m.role }}{% endfor %}",
+            "user",
+        ),
     ] {
-        let messages = user("<b>/ What's \"é\" & more\u{1f}");
+        let messages = user("<b>/ What's \"é\" & more");
         assert_eq!(of(template).unwrap().render(&messages, true).unwrap(), expected, "{template}");
     }
 }
@@ -341,16 +231,24 @@ fn filters_and_methods_give_the_texts_of_jinja2() {
 #[test]
 fn what_would_be_another_text_than_jinja2_s_is_refused() {
     for (template, told) in [
-        (r#"{{ "\N{BULLET}" }}"#, r"a character by its name, \N{…}"),
+        (r#"{{ "\N{BULLET}" }}"#, "an escape that is read otherwise"),
+        (r"{{ 'a\/b' }}", "an escape that is read otherwise"),
+        ("{% autoescape true %}a{% endautoescape %}", "an automatic escape"),
+        ("{{ messages[0].content|title }}", "title"),
+        ("{{ messages[0].content.title() }}", "title() has other capitals"),
         ("{{ [1,2,3][2:0:-1] }}", "a slice with an end and a negative step"),
         (
             "{% if not messages | selectattr('role', 'equalto', 'x') %}a{% endif %}",
             "put `| list` behind it",
         ),
-        ("{{ messages[0]|attr('role') }}", "write [\"role\"]"),
+        (
+            "{% if add_generation_prompt and messages | selectattr('x') -%}a{% endif %}",
+            "put `| list` behind it",
+        ),
+        ("{{ 1 if messages | map('first') else 2 }}", "put `| list` behind it"),
+        ("{{ messages[0]|attr('role') }}", "attr"),
         ("{% macro f(x) %}{{ varargs }}{% endmacro %}{{ f(1) }}", "`varargs` of Jinja2"),
         ("{{ cycler is defined }}", "`cycler` of Jinja2"),
-        ("{{ '²'.isdigit() }}", "isdigit of a text that is not ASCII"),
         ("{{ [1]|pprint }}", "pprint"),
         ("{{ debug() }}", "debug"),
     ] {
