@@ -95,7 +95,7 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
         );
     }
     let listed = listing::find(study, args.cell)?;
-    let file = listing::place(study, &listed.experiment)?;
+    let file = files::foreign::inside(study.root(), &listed.experiment)?;
     let experiment = OverrideArgs::default().load(&file)?;
     let mut there = experiment.clone().of_its_seed();
     there.inputs.model = shipped::model_folder(&there.inputs.model)?;
@@ -109,7 +109,7 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
         );
     }
     let manifest = inputs::identified(&experiment)?;
-    let folder = RunFolder::at(listing::place(study, &listed.folder)?);
+    let folder = RunFolder::at(files::foreign::inside(study.root(), &listed.folder)?);
     if manifest.run_key != listed.run_key {
         bail_invalid!(
             "{}: the inputs of this cell are not those with which it was listed: its run key is {}, and {} \
@@ -125,7 +125,7 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
         arms: vec![arm],
         experiment,
         manifest,
-        record: listing::place(study, &listed.record)?,
+        record: files::foreign::inside(study.root(), &listed.record)?,
         folder,
         state: JobState::Missing,
     };

@@ -7,7 +7,7 @@ use crate::records::{RunFolder, run_folder::is_portable};
 use crate::report::{cells as tables, export::study::keys};
 use crate::study::cell::grading::{self, RegradedResponses};
 use crate::study::cell::{self, build};
-use crate::study::{Cell, ablate::AblateStudy, collection};
+use crate::study::{Cell, ablate::AblateStudy, collection, membership};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -57,8 +57,8 @@ fn list(args: &CellsArgs) -> Result<u8> {
 pub fn names(study: &AblateStudy) -> Result<BTreeMap<String, Vec<String>>> {
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for grid in collection::grids(study.root())? {
-        for arm in grid.arms {
-            names.entry(arm.arm_sha256).or_default().push(format!("{}/{}", grid.name, arm.name));
+        for (id, arm) in membership::arms_of(&grid) {
+            names.entry(arm.arm_sha256.clone()).or_default().push(id);
         }
     }
     Ok(names)

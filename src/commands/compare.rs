@@ -165,7 +165,7 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     show(args, &comparison, "B against A", &sections, || {
         picture::of_sides(&comparison, args.margin)
     })?;
-    exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
+    exit_code(args, Unit::Share, &sections, |gate| gate.of_sides(&comparison))
 }
 
 fn refuse_study(side: &Path) -> Result<()> {
@@ -234,7 +234,7 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
     let sections = compared::tracked::sections(&comparison);
     let title = format!("B against A: {}", comparison.metric);
     show(args, &comparison, &title, &sections, || picture::of_tracked(&comparison))?;
-    exit_code(args, (Unit::Plain, 1.0), &sections, |gate| gate.of_tracked(&comparison))
+    exit_code(args, Unit::Plain, &sections, |gate| gate.of_tracked(&comparison))
 }
 
 fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<u8> {
@@ -250,9 +250,8 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     if let Some(decides) = compared.decides().filter(|_| args.fail_if.is_some()) {
         output::tell(decides);
     }
-    let is_share = comparison.declared.metric.is_share_right();
-    let unit = if is_share { (Unit::Share, 0.01) } else { (Unit::Plain, 1.0) };
-    exit_code(args, unit, &sections, |gate| gate.of_arms(&study, comparison))
+    let gate = |gate: Gate| gate.of_arms(&study, comparison);
+    exit_code(args, words::unit_of(comparison), &sections, gate)
 }
 
 fn show(
@@ -262,7 +261,7 @@ fn show(
     sections: &[Section],
     pictures: impl FnOnce() -> Pictures,
 ) -> Result<()> {
-    output::sections((args.json, args.markdown), comparison, || sections.to_vec());
+    output::sections((args.json, args.markdown), comparison, sections);
     let Some(path) = &args.html else { return Ok(()) };
     let page = picture::page(title, sections.to_vec(), pictures());
     files::write_output(path, html::render(&page).as_bytes())?;
@@ -271,11 +270,12 @@ fn show(
 
 fn exit_code(
     args: &CompareArgs,
-    (unit, scale): (Unit, f64),
+    unit: Unit,
     sections: &[Section],
     verdict: impl FnOnce(Gate) -> GateVerdict,
 ) -> Result<u8> {
     let Some(fail_if) = args.fail_if else { return Ok(exit::SUCCESS) };
+    let scale = if unit == Unit::Share { 0.01 } else { 1.0 };
     let margin = args.margin.map(|margin| scale * margin);
     let verdict = verdict(Gate { either_way: fail_if == FailIf::Different, margin });
     let (name, what) = match fail_if {
@@ -284,13 +284,13 @@ fn exit_code(
     };
     let (outcome, code, line) = match &verdict {
         GateVerdict::Passed => {
-            let beyond = margin.map(|margin| format!(" by {} or more", sized(unit, margin)));
+            let beyond = margin.map(|margin| format!(" by {} or more", unit.sized(margin)));
             let beyond = beyond.unwrap_or_default();
             let line = format!("passed: it is not shown that B is {what} than A{beyond}");
             (GateOutcome::Passed, exit::SUCCESS, line)
         }
         GateVerdict::Equivalent => {
-            let margin = sized(unit, margin.unwrap_or(0.0));
+            let margin = unit.sized(margin.unwrap_or(0.0));
             let line =
                 format!("passed: B − A lies within a margin of {margin} (two one-sided tests)");
             (GateOutcome::Passed, exit::SUCCESS, line)
@@ -298,7 +298,7 @@ fn exit_code(
         GateVerdict::Refused(Interval { low, high, .. }) => {
             let word = if *high < 0.0 { "worse" } else { "better" };
             let (least, most) = (low.abs().min(high.abs()), low.abs().max(high.abs()));
-            let (least, most) = (unit.show(least), sized(unit, most));
+            let (least, most) = (unit.show(least), unit.sized(most));
             let line = format!("failed: B is {word} than A, by {least} to {most}");
             (GateOutcome::Failed, exit::MISMATCH, line)
         }
@@ -327,11 +327,6 @@ fn exit_code(
     args.gate
         .publish("dapo compare", &[GateCheck { name: format!("{name}{names}"), outcome, text }])?;
     Ok(code)
-}
-
-fn sized(unit: Unit, size: f64) -> String {
-    let points = if unit == Unit::Share { " points" } else { "" };
-    unit.show(size) + points
 }
 
 fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
@@ -373,7 +368,7 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
             } else {
                 "has differences on both sides of the margin of {}"
             };
-            let place = place.replace("{}", &sized(unit, margin));
+            let place = place.replace("{}", &unit.sized(margin));
             format!("the interval {} to {} {place}", unit.signed(*low), unit.signed(*high))
         }
         Undecided::NotCompared(why) => words::why(why),

@@ -254,7 +254,7 @@ fn show(args: &ShowArgs) -> Result<u8> {
         "unread": warnings::unread_keys(&experiment),
     });
     let toml = toml::to_string(&experiment)?;
-    output::lines(args.json, &document, || {
+    output::document(args.json, &document, || {
         let note = "[inputs] and [execution] are not part of the arm; paths are relative to here";
         let unread = warnings::unread_keys(&experiment).into_iter();
         let unread: String = unread.map(|sentence| format!("# warning: {sentence}\n")).collect();

@@ -116,7 +116,7 @@ fn reasoning_gym(args: &GymArgs) -> Result<u8> {
     let tests = files.sets.keys().filter(|path| **path != train && **path != dev);
     let tests: String = tests.map(|path| format!(" --test {}", program::path_word(path))).collect();
     let [train, dev, reward] = [&train, &dev, &reward].map(|path| program::path_word(path));
-    if sizes[0] > 0 && sizes[1] > 0 {
+    if sizes.iter().all(|size| *size > 0) {
         output::say(format!(
             "next: dapo init STUDY --model MODEL --train {train} --dev {dev}{tests} --verifier {reward}"
         ));

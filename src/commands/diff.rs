@@ -33,6 +33,6 @@ pub fn run(args: &DiffArgs) -> Result<u8> {
     args.wide.apply();
     [&args.a, &args.b].into_iter().try_for_each(|folder| collection::has_begun(folder))?;
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
-    output::sections((args.json, false), &diff, || text::sections(&diff));
+    output::sections((args.json, false), &diff, &text::sections(&diff));
     Ok(exit::agreed(diff.verdict == DiffVerdict::Identical))
 }

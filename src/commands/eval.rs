@@ -168,9 +168,8 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let flags = [("execution.seed", args.seed.is_some()), ("inputs.model", args.model.is_some())];
     args.overrides.check(&[("evaluation.samples", args.samples.is_some())])?;
     args.overrides.check(&args.protocol.place.flags())?;
-    if let Some((flag, _)) = args.protocol.grading.flags().iter().find(|(_, is_given)| *is_given) {
-        bail_usage!("{flag} is for --data; an experiment states reward.verifier");
-    }
+    let of_grading = args.protocol.grading.flags();
+    exit::refuse_flags(&of_grading, "is for --data; an experiment states reward.verifier")?;
     if let Some(flag) = args.keys.given() {
         bail_usage!(
             "{flag} is for --data; `dapo data prepare` writes the files of an experiment with usual keys"

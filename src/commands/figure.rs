@@ -62,7 +62,11 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
         bail_usage!("--arms is for --curves and --forest: the ladder has the rows of the paper");
     }
     let panels = panels(args)?;
-    tell_left_out(&panels);
+    for panel in &panels {
+        if let Panel::Curves(curves) = panel {
+            curves.left_out.iter().for_each(output::tell);
+        }
+    }
     let numbers = printed::csv(&panels);
     let csv = args.out.with_extension("csv");
     if files::kind(&csv)?.is_some() && !printed::is_csv(&files::read_text(&csv)?) {
@@ -88,19 +92,6 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
     files::write_output(&args.out, &picture)?;
     [&args.out, &csv].into_iter().for_each(|path| output::path(path));
     Ok(exit::SUCCESS)
-}
-
-fn tell_left_out(panels: &[Panel]) {
-    for panel in panels {
-        let Panel::Curves(curves) = panel else { continue };
-        let (drawn, left_out) = (curves.lines.len(), curves.arms_left_out);
-        if left_out > 0 {
-            output::tell(format!(
-                "{drawn} of {} arms are drawn, those of shown differences first: --arms chooses others, or all",
-                drawn + left_out
-            ));
-        }
-    }
 }
 
 fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {

@@ -10,7 +10,7 @@ use crate::report::text::{counted, joined, percent};
 use crate::task::grader::for_program;
 use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
-use crate::task::reward::program::{Asked, Graders, Ungraded, are_lost_together};
+use crate::task::reward::program::{Asked, Graded, Graders, not_graded};
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reading, Reason};
 use anyhow::Result;
@@ -105,11 +105,9 @@ impl<'a> GradeAnswer<'a> {
 pub fn run(args: &GradeArgs) -> Result<u8> {
     let grading = args.grading.grading()?;
     workers::set_count(std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64));
-    let of_rule = [("--explain", args.explain), ("--summary", args.summary)];
-    if let Some((flag, _)) = of_rule.iter().find(|(_, is_given)| *is_given)
-        && grading.rule().is_none()
-    {
-        bail_usage!("{flag} needs a rule (--verifier last-number, for instance)");
+    if grading.rule().is_none() {
+        let of_rule = [("--explain", args.explain), ("--summary", args.summary)];
+        exit::refuse_flags(&of_rule, "needs a rule (--verifier last-number, for instance)")?;
     }
     if args.json && !args.summary && args.compare.is_none() {
         bail_usage!(
@@ -228,10 +226,7 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     parts.retain(|part| !part.is_empty());
     output::tell(format!("{}: {}", program.name(), parts.join("; ")));
     let asked: Vec<Asked> = lines.iter().map(|line| for_program(line.asked(), program)).collect();
-    let mut graded = graders.grade(&asked);
-    if graded.iter().any(Result::is_ok) {
-        graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
-    }
+    let mut graded = graders.grade_twice(&asked);
     let stderr = graders.stderr();
     if let Err(surplus) = graders.close() {
         graded.fill(Err(surplus));
@@ -245,21 +240,11 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
 }
 
 fn ungraded(program: &RewardProgram, lines: &[ResponseLine], graded: &[Graded]) -> Result<()> {
-    let numbered = graded.iter().zip(1..);
-    let mut failed = numbered.filter_map(|(graded, line)| Some((line, graded.as_ref().err()?)));
-    let Some((line, error)) = failed.next() else { return Ok(()) };
-    let (name, all) = (program.name(), graded.len());
-    let errors: Vec<&Ungraded> = graded.iter().filter_map(|it| it.as_ref().err()).collect();
-    if are_lost_together(&errors, all) {
-        bail_invalid!("{name}: none of {all} responses was graded: {error}");
+    match not_graded(graded, |first| lines[first].place()) {
+        Some((failed, error)) => bail_invalid!("{}: {failed}: {error}", program.name()),
+        None => Ok(()),
     }
-    let (count, place) = (errors.len(), lines[line - 1].place());
-    bail_invalid!(
-        "{name}: {count} of {all} responses were not graded; the first is response {line} ({place}): {error}"
-    );
 }
-
-type Graded = Result<Grade, Ungraded>;
 
 fn correct(grading: &Grading, lines: &[ResponseLine]) -> Result<Vec<bool>> {
     let graded = match grading {
@@ -348,7 +333,7 @@ impl Disagreements {
     }
 }
 
-fn program_answer(graded: &Result<Grade, Ungraded>) -> Result<String> {
+fn program_answer(graded: &Graded) -> Result<String> {
     match graded {
         Ok(grade) => GradeAnswer::line(grade, grade.prediction.as_deref(), None),
         Err(error) => Ok(visible::json(&json!({"error": error.to_string()}).to_string()) + "\n"),

@@ -159,9 +159,7 @@ fn in_folder(error: anyhow::Error, scratch: &Path, folder: &Path) -> anyhow::Err
 /// `None` for the embedded benchmark.
 fn own_files(args: &InitArgs, folder: &Path) -> Result<Option<StarterFiles>> {
     let (Some(model), Some(train), Some(dev)) = (&args.model, &args.train, &args.dev) else {
-        if let Some((flag, _)) = args.grading.flags().iter().find(|(_, is_given)| *is_given) {
-            bail_usage!("{flag} needs --model and files of problems");
-        }
+        exit::refuse_flags(&args.grading.flags(), "needs --model and files of problems")?;
         return Ok(None);
     };
     let problems = ProblemPaths { train, dev, test: &args.test };

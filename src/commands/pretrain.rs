@@ -1,10 +1,9 @@
 //! `dapo model pretrain`: make a base policy.
 
 use crate::base::{files, workers};
-use crate::commands::exit::{Invalid, bail_invalid};
+use crate::commands::exit::Invalid;
 use crate::commands::{Interrupt, Progress, bounds, exit, output};
 use crate::experiment::diagnose;
-use crate::report::text::joined;
 use crate::task::Solutions;
 use crate::training::{Recipe, TrainingError, pretraining};
 use anyhow::Result;
@@ -72,7 +71,7 @@ pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     let at = |error| Invalid(format!("{}: {error}", path.display()));
     let folder = path.parent().unwrap_or(Path::new(""));
     let (solutions, notes) = recipe.solutions(folder).map_err(at)?;
-    refuse(path, &recipe.problems(&*solutions))?;
+    exit::refuse_problems(path.display(), &recipe.problems(&*solutions))?;
     notes.iter().for_each(|note| output::tell(format!("note: {}: {note}", path.display())));
     Ok((recipe, solutions))
 }
@@ -85,13 +84,4 @@ pub fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
         let reason = files::foreign::without_text(&text, &message, error.span());
         Invalid(format!("{}: {reason}", path.display()))
     })?)
-}
-
-/// Errors: the problems, one a line, if there are any.
-pub fn refuse(path: &Path, problems: &[String]) -> Result<()> {
-    if problems.is_empty() {
-        return Ok(());
-    }
-    let line = |problem: &String| format!("{}: {problem}", path.display());
-    bail_invalid!("{}", joined(problems.iter().map(line), "\n"))
 }

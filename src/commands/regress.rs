@@ -117,9 +117,7 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
     let judged = old.as_ref().zip(fast.as_ref()).map(judge).transpose()?;
     let mut sections = compared.as_ref().map(exact_sections).unwrap_or_default();
     sections.extend(judged.as_deref().map(|judged| fast_section(&rule.fast, judged)));
-    output::document(args.json, &json!({"exact": compared, "fast": judged}), || {
-        output::rendered(&sections)
-    });
+    output::sections((args.json, false), &json!({"exact": compared, "fast": judged}), &sections);
     args.gate.publish("dapo regress", &checks(compared.as_ref(), judged.as_deref()))?;
     let is_same = compared.is_none_or(|compared| compared.diff.is_none());
     let verdict = judged.as_deref().map(curves::verdict);

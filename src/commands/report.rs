@@ -5,7 +5,6 @@ use crate::commands::exit::{self, bail_usage};
 use crate::commands::flags::declared;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
-use crate::experiment::ExperimentError;
 use crate::records::{RunFolder, housekeeping};
 use crate::report::claims as claim_pages;
 use crate::report::run::{self, Report, chapters};
@@ -107,10 +106,8 @@ fn check_declared(study: &Path, file: Option<&Path>) -> Result<()> {
     let declaration = declaration::load(file)?;
     let grids = collection::grids(study)?;
     let others = declared::other_grids(study, &declaration, &grids, &[]);
-    let place = file.display();
     let problems = declared::problems(&declaration, &grids, &others).of_declaration;
-    let problems: Vec<String> = problems.into_iter().map(|it| format!("{place}: {it}")).collect();
-    if problems.is_empty() { Ok(()) } else { Err(ExperimentError::Invalid { problems }.into()) }
+    Ok(exit::refuse_problems(file.display(), &problems)?)
 }
 
 fn elsewhere(error: ReportError) -> anyhow::Error {
@@ -174,7 +171,7 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
     };
     let judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
-    output::sections((args.json, args.markdown), &document, || claim_pages::judged(&judged));
+    output::sections((args.json, args.markdown), &document, &claim_pages::judged(&judged));
     words::absent_runs(&study).into_iter().for_each(output::tell);
     Ok(exit::SUCCESS)
 }

@@ -117,7 +117,7 @@ fn read(args: &TuneArgs) -> Result<(TuneRecipe, tuning::TuneData)> {
         None => Invalid(format!("{}: {error}", path.display())),
     };
     let data = recipe.data().map_err(at)?;
-    pretrain::refuse(path, &recipe.problems(&data))?;
+    exit::refuse_problems(path.display(), &recipe.problems(&data))?;
     Ok((recipe, data))
 }
 

@@ -141,9 +141,7 @@ fn study(args: &VerifyArgs) -> Result<Verification> {
         ("--data", data.is_some()),
         ("--run-rewards", !rewards.is_empty()),
     ];
-    if let Some((flag, _)) = of_runs.into_iter().find(|(_, is_stated)| *is_stated) {
-        bail_usage!("{flag} is for a run: nothing of a study is executed");
-    }
+    exit::refuse_flags(&of_runs, "is for a run: nothing of a study is executed")?;
     Ok(verify::study::verify(&args.run, args.declaration.as_deref())?)
 }
 

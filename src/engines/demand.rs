@@ -18,6 +18,11 @@ pub struct Setting {
 }
 
 impl Setting {
+    pub fn new(name: &str, value: Value, key: &str, remark: &str) -> Self {
+        let [name, key, remark] = [name, key, remark].map(str::to_string);
+        Self { name, value, key, remark }
+    }
+
     /// Key and remark, as a comment says them; may be empty.
     pub fn about(&self) -> String {
         let about = [self.key.as_str(), &self.remark].into_iter().filter(|text| !text.is_empty());
@@ -164,8 +169,7 @@ impl Demand {
             }
             let given = if *computed { self.computed.get(name.as_str()) } else { value.as_ref() };
             let value = given.or_else(|| self.stated(key).filter(|_| !computed))?.clone();
-            let [name, key, remark] = [name, key, remark].map(String::clone);
-            Some(Setting { name, value, key, remark })
+            Some(Setting::new(name, value, key, remark))
         };
         let refusal = |(place, RefusalRow { key, only, reason }): (usize, &RefusalRow)| {
             let key = key.split('#').next()?;
@@ -242,15 +246,11 @@ mod tests {
 
     #[test]
     fn yaml_has_numbers_that_python_reads_as_numbers() {
-        let setting = |name: &str, value: Value, key: &str, remark: &str| {
-            let [name, key, remark] = [name, key, remark].map(str::to_string);
-            Setting { name, value, key, remark }
-        };
         let settings = [
-            setting("adam_epsilon", 1e-8.into(), "optimizer.epsilon", ""),
-            setting("rates", vec![1e-7, 0.5].into(), "", "in order"),
-            setting("loss_type", "grpo".into(), "dapo.aggregation", ""),
-            setting("prefix", "a\n\u{2028}\u{85}é".into(), "", ""),
+            Setting::new("adam_epsilon", 1e-8.into(), "optimizer.epsilon", ""),
+            Setting::new("rates", vec![1e-7, 0.5].into(), "", "in order"),
+            Setting::new("loss_type", "grpo".into(), "dapo.aggregation", ""),
+            Setting::new("prefix", "a\n\u{2028}\u{85}é".into(), "", ""),
         ];
         let expected = "adam_epsilon: 1.0e-8  # optimizer.epsilon\nrates: [1.0e-7, 0.5]  # in order\n\
                         loss_type: \"grpo\"  # dapo.aggregation\n\

@@ -130,13 +130,8 @@ fn sampled(
         let stopped = tokens.last().is_some_and(|last| tokenizer.stop_tokens().contains(last));
         let finish = if stopped { Finish::Stop } else { Finish::Length };
         let text = ResponseText::of_rollouts(experiment, tokenizer).of(&tokens);
-        rollouts.push(ScoredRollout {
-            rollout: Rollout::new(tokens, Vec::new(), finish, text),
-            is_correct: false,
-            prediction: None,
-            correctness_reward: score,
-            overlong_penalty: 0.0,
-        });
+        let rollout = Rollout::new(tokens, Vec::new(), finish, text);
+        rollouts.push(ScoredRollout::new(rollout, false, score));
     }
     let (settings, longest) = (&experiment.prompt, experiment.rollout.max_prompt_tokens);
     let prompt =
@@ -223,12 +218,9 @@ mod tests {
         let program = Grading::Program(Box::new(RewardProgram::of_python(file, None)));
         let grader = Grader::start(&program, &PromptSettings::default(), Columns::new()).unwrap();
         assert!(grader.takes_batches());
-        let scored = |(text, score): (&str, f64)| ScoredRollout {
-            rollout: Rollout::new(vec![1], Vec::new(), Finish::Stop, text.to_string()),
-            is_correct: false,
-            prediction: None,
-            correctness_reward: score,
-            overlong_penalty: 0.0,
+        let scored = |(text, score): (&str, f64)| {
+            let rollout = Rollout::new(vec![1], Vec::new(), Finish::Stop, text.to_string());
+            ScoredRollout::new(rollout, false, score)
         };
         let group = |texts: [(&str, f64); 2]| {
             let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };

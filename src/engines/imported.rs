@@ -1,22 +1,20 @@
 //! A run with another trainer's steps: each is read, graded again, and recorded as far as the outputs tell of it.
 
 use crate::algorithm::{Group, ScoredRollout, Selection};
-use crate::engines::EngineError;
-use crate::policy::{CheckpointProgress, Qwen2, checkpoint};
+use crate::engines::{EngineError, rendered};
+use crate::policy::{CheckpointProgress, Qwen2, checkpoint, optimizer};
 use crate::records::{Components, Counters, TensorDigest};
 use crate::training::{Metrics, Phase, StepOutcome, Stepper, TrainingError};
 use crate::training::{effects, run::inputs::Inputs, step::Step, trainer};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 #[derive(Debug, Default)]
 pub struct ReadStep {
     pub groups: Vec<Group<ScoredRollout>>,
     /// Under our names where the definition is the same, else under `engine/`.
     pub metrics: Metrics,
-    pub updates: u64,
-    /// Wall clock, by phase.
-    pub seconds: BTreeMap<String, f64>,
+    pub engine_seconds: f64,
 }
 
 /// Complete, or growing.
@@ -47,7 +45,9 @@ impl Stepper for Imported<'_> {
         let experiment = &self.inputs.experiment;
         let prompts = experiment.training.prompts_per_step;
         watch(Phase::Generation(0, (prompts * experiment.rollout.group_size) as usize));
+        let started = Instant::now();
         let read = self.outputs.step(number)?;
+        let waiting_seconds = started.elapsed().as_secs_f64();
         let mut selection = Selection::new(&experiment.dapo, prompts, Vec::new());
         selection
             .add_round(read.groups)
@@ -55,6 +55,8 @@ impl Stepper for Imported<'_> {
         let selected = selection.select();
         let mut metrics = effects::of_rollouts(&selected, experiment, None);
         metrics.extend(read.metrics);
+        let rate = optimizer::learning_rate(&experiment.optimizer, number - 1);
+        metrics.insert("optimizer/learning_rate".to_string(), rate);
         let generated = effects::generated_by_engine(&metrics, experiment);
         metrics.extend(generated.map(|count| (effects::GENERATED_ROLLOUTS.to_string(), count)));
         let trained = selected.batch.iter().copied().zip(selected.advantages).collect();
@@ -67,7 +69,7 @@ impl Stepper for Imported<'_> {
         self.counters = Counters {
             generation_rounds: self.counters.generation_rounds + 1,
             rollout_steps: number,
-            updates: self.counters.updates + read.updates,
+            updates: self.counters.updates + rendered::updates_of_step(experiment),
         };
         Ok(StepOutcome::Trained(Box::new(Step {
             groups: selected.groups,
@@ -75,7 +77,9 @@ impl Stepper for Imported<'_> {
             carried: 0,
             metrics,
             components,
-            seconds: read.seconds,
+            seconds: [("engine", read.engine_seconds), ("waiting", waiting_seconds)]
+                .map(|(phase, seconds)| (phase.to_string(), seconds))
+                .into(),
         })))
     }
 

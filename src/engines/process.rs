@@ -1,13 +1,11 @@
 //! The user's Python: installed versions, and a trainer as a child process with a log file.
 
-use crate::base::files;
-use crate::base::python::command;
+use crate::base::{files, python};
 use crate::engines::EngineError;
 use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,7 +18,8 @@ pub const VERSIONS: &str = include_str!("versions.py");
 /// Returns versions of Python and of installed packages, and the platform that verl is told of. The first package is required.
 pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, String>, EngineError> {
     let start = |source| EngineError::Start { program: program.to_string(), source };
-    let output = command(program).args(["-c", VERSIONS]).args(packages).output().map_err(start)?;
+    let output =
+        python::command(program).args(["-c", VERSIONS]).args(packages).output().map_err(start)?;
     let said = String::from_utf8_lossy(&output.stdout);
     let Ok(found) = serde_json::from_str::<BTreeMap<String, String>>(said.trim()) else {
         let reason = String::from_utf8_lossy(&output.stderr);
@@ -44,14 +43,8 @@ pub fn ask<T: DeserializeOwned>(
     input: &Value,
 ) -> Result<T, EngineError> {
     let start = |source| EngineError::Start { program: program.to_string(), source };
-    let mut command = command(program);
-    let script = script_of_caller(script);
-    command.args(["-c", &script]).stdin(Stdio::piped());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
-    if let Some(mut to) = child.stdin.take() {
-        // The script's own error says more.
-        let _gone = to.write_all(input.to_string().as_bytes());
-    }
+    let input = input.to_string();
+    let child = python::fed(program, &script_of_caller(script), input.as_bytes()).map_err(start)?;
     let output = child.wait_with_output().map_err(|error| {
         let reason = format!("its output cannot be read: {error}");
         EngineError::Program { program: program.to_string(), reason }

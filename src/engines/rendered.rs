@@ -67,10 +67,8 @@ pub fn settings(
         let (engine, experiment) = (*engine, name.clone());
         EngineError::Refused { engine, experiment, refusals }
     })?;
-    all.extend(of_machine.iter().cloned().map(|(name, value, key)| {
-        let (name, key) = (name.to_string(), key.to_string());
-        Setting { name, value, key, remark: String::new() }
-    }));
+    let own = of_machine.iter().cloned();
+    all.extend(own.map(|(name, value, key)| Setting::new(name, value, key, "")));
     Ok(all)
 }
 

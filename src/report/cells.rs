@@ -7,7 +7,7 @@ use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, points};
 use crate::statistics::{Measured, between, needed};
 use crate::study::collection::Study;
-use crate::study::{Cell, CellEnding, Declaration, Excluded, Job};
+use crate::study::{Cell, CellEnding, Declaration, Excluded, Job, membership};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -137,20 +137,18 @@ pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
 /// Arm × set: mean over the runs that count of the last avg@k in percent, with both budgets and the endings of all.
 /// Intervals and tests are the report's.
 pub fn summary(study: &Study, grid: &Grid) -> Table {
-    let cells_of = |arm: &Arm| study.cells_of(&format!("{}/{}", grid.name, arm.name));
-    let mut sets: Vec<&String> =
-        grid.arms.iter().flat_map(cells_of).flat_map(|cell| cell.problems.keys()).collect();
+    let cells = membership::arms_of(grid).flat_map(|(id, _)| study.cells_of(&id));
+    let mut sets: Vec<&String> = cells.flat_map(|cell| cell.problems.keys()).collect();
     sets.sort_by_key(|set| (*set != sets::DEV, *set));
     sets.dedup();
-    let rows = grid.arms.iter().map(|arm| summary_row(study, grid, arm, &sets));
+    let rows = membership::arms_of(grid).map(|(id, arm)| summary_row(study, &id, arm, &sets));
     let scores = sets.iter().map(|set| format!("{} % #", text::visible(set)));
     let budgets = ["updates # ?", "rollouts # ?", "cells"].map(String::from);
     Table::new("", &grid.name, rows).with(scores.chain(budgets))
 }
 
-fn summary_row(study: &Study, grid: &Grid, arm: &Arm, sets: &[&String]) -> Vec<TableCell> {
-    let id = format!("{}/{}", grid.name, arm.name);
-    let (cells, missing) = (study.cells_of(&id), study.missing_seeds(&id));
+fn summary_row(study: &Study, id: &str, arm: &Arm, sets: &[&String]) -> Vec<TableCell> {
+    let (cells, missing) = (study.cells_of(id), study.missing_seeds(id));
     let seeds = cells.len() + missing.len();
     let score = |set: &&String| {
         let last = |cell: &&Cell| Some(cell.last_evaluation(set)?.avg_at_k());
@@ -167,7 +165,7 @@ fn summary_row(study: &Study, grid: &Grid, arm: &Arm, sets: &[&String]) -> Vec<T
     let updates = budget(&|cell| Some(cell.counters.last()?.updates));
     let rollouts = budget(&|cell| cell.evaluations.iter().map(|it| it.generated_rollouts).max());
     let without = missing.iter().map(|seed| {
-        let is_own = |it: &&Excluded| it.arm.as_ref() == Some(&id) && it.seed == Some(*seed);
+        let is_own = |it: &&Excluded| it.arm.as_deref() == Some(id) && it.seed == Some(*seed);
         match study.excluded.iter().find(is_own) {
             Some(excluded) if excluded.failed => CellEnding::Failed.name(),
             Some(_) => "does not count",

@@ -253,7 +253,7 @@ pub struct Curves {
     pub doubling: bool,
     pub size: PanelSize,
     pub lines: Vec<CurveLine>,
-    pub arms_left_out: usize,
+    pub left_out: Vec<String>,
 }
 
 impl Curves {

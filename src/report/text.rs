@@ -96,6 +96,11 @@ impl Unit {
         }
     }
 
+    /// `2.0 points` of a share 0.02.
+    pub fn sized(self, size: f64) -> String {
+        self.show(size) + if self == Self::Share { " points" } else { "" }
+    }
+
     pub fn signed(self, value: f64) -> String {
         match self {
             Self::Share if value.is_finite() => signed_points(value),

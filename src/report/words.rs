@@ -252,11 +252,11 @@ pub fn part_why(part: &PartResult) -> String {
             of_comparison() + "; what is claimed is a direction, or a size below that"
         }
         PartWhy::SmallerThanClaimed { claimed, most } => {
-            let (unit, _, points) = part.comparison.as_ref().map_or((Unit::Plain, "", ""), units);
+            let unit = part.comparison.as_ref().map_or(Unit::Plain, unit_of);
             format!(
-                "the direction is shown; the difference is at most {}{points} by its interval, and {}{points} are claimed",
-                unit.show(*most),
-                unit.show(*claimed)
+                "the direction is shown; the difference is at most {} by its interval, and {} are claimed",
+                unit.sized(*most),
+                unit.sized(*claimed)
             )
         }
         PartWhy::Absent { absence: missing } => absence(missing),
@@ -369,7 +369,8 @@ pub fn comparison(comparison: &Comparison) -> String {
     if let Some((median, other)) = result.medians {
         return format!("{} against {}; {p}; {runs}", median_time(median), median_time(other));
     }
-    let (unit, percent, points) = units(comparison);
+    let unit = unit_of(comparison);
+    let (percent, points) = if unit == Unit::Share { (" %", " points") } else { ("", "") };
     let (arm, reference) = (unit.show(arm), unit.show(reference));
     let difference = unit.signed(result.difference);
     let interval = in_brackets(result.interval, |end| unit.signed(end));
@@ -378,13 +379,8 @@ pub fn comparison(comparison: &Comparison) -> String {
     )
 }
 
-/// Of values, with what follows a value and a difference.
-fn units(comparison: &Comparison) -> (Unit, &'static str, &'static str) {
-    if comparison.declared.metric.is_share_right() {
-        (Unit::Share, " %", " points")
-    } else {
-        (Unit::Plain, "", "")
-    }
+pub fn unit_of(comparison: &Comparison) -> Unit {
+    if comparison.declared.metric.is_share_right() { Unit::Share } else { Unit::Plain }
 }
 
 fn median_time(time: Option<f64>) -> String {

@@ -101,18 +101,18 @@ mod tests {
         assert_eq!(added(Clock::Flops), [260.0, 440.0, 320.0].map(Some));
         assert_eq!(added(Clock::GeneratedTokens), [Some(10.0); 3]);
         let mut looking = Vec::new();
-        for (file, arm) in methods::FILES.iter().zip(methods::ARMS) {
+        for (kind, arm) in methods::KINDS.iter().zip(methods::ARMS) {
             let mut method = one.clone();
             let stated: toml::Value = arm.parse::<toml::Table>().unwrap()["dapo"]["method"].clone();
             method.dapo.method = Some(stated.try_into().unwrap());
             let looks = method.dapo.rules().looks_ahead();
             let flops = Clock::Flops.added(&method, metric);
-            assert_eq!(flops, Some(if looks { 320.0 } else { 260.0 }), "{file}");
-            looking.extend(looks.then_some(*file));
+            assert_eq!(flops, Some(if looks { 320.0 } else { 260.0 }), "{kind}");
+            looking.extend(looks.then_some(*kind));
             method.engine = Engine::Verl;
-            assert_eq!(Clock::Flops.added(&method, metric), Some(260.0), "{file}");
+            assert_eq!(Clock::Flops.added(&method, metric), Some(260.0), "{kind}");
         }
-        assert_eq!(looking, ["clip_cov", "kl_cov", "top_entropy"]);
+        assert_eq!(looking, ["clip-cov", "kl-cov", "top-entropy"]);
     }
 
     #[test]

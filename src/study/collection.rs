@@ -4,6 +4,7 @@
 
 use crate::base::{files, visible};
 use crate::experiment::{Arm, Data, Grid, diagnose, grid::file};
+use crate::records::environment::SOURCES;
 use crate::study::{
     Absence, Cell, Declaration, Excluded, Remark, StudyError, cell, declaration,
     declaration::Placement, membership,
@@ -260,6 +261,20 @@ impl Study {
         let arms = self.declaration.arms_of(id).into_iter();
         let indices = arms.filter_map(|arm| self.members.get(arm)).flatten();
         indices.map(|index| &self.cells[*index]).collect()
+    }
+
+    /// Digests of programs' sources, empty where none is stated → arms whose runs are of just these programs.
+    pub fn arms_by_sources(&self) -> BTreeMap<BTreeSet<&str>, Vec<String>> {
+        let mut by_sources: BTreeMap<BTreeSet<&str>, Vec<String>> = BTreeMap::new();
+        for (id, _) in self.arms() {
+            let sources = self.cells_of(&id).into_iter();
+            let sources = sources.map(|it| it.environment.get(SOURCES).map_or("", String::as_str));
+            let sources: BTreeSet<&str> = sources.collect();
+            if !sources.is_empty() {
+                by_sources.entry(sources).or_default().push(id);
+            }
+        }
+        by_sources
     }
 
     pub fn missing_seeds(&self, id: &str) -> Vec<u64> {

@@ -2,7 +2,6 @@
 
 use crate::base::{files, visible};
 use crate::experiment::{Arm, ExperimentError, Grid, diagnose};
-use crate::study::cell::check::is_digest;
 use crate::study::cell::numbers::ensure;
 use crate::study::effect_checks::findings;
 use crate::study::{Metric, StudyError};
@@ -291,7 +290,8 @@ impl Declaration {
         problems.extend(ensure(have_names, "`primary_set` and `curve_set` must name a set").err());
         for (arm, digest) in &self.arms {
             let reason = format_args!("`{arm}` has no SHA-256 in lower case: `{digest}`");
-            let fault = check_arm(arm).and_then(|()| ensure(is_digest(digest), reason)).err();
+            let fault =
+                check_arm(arm).and_then(|()| ensure(files::is_sha256(digest), reason)).err();
             problems.extend(fault.map(|reason| format!("arms: {reason}")));
         }
         let known = findings::names();

@@ -211,10 +211,9 @@ impl Gate {
     }
 }
 
-fn are_equal<'a>(values: impl Iterator<Item = &'a f64>) -> bool {
-    let mut values = values.peekable();
-    let first = values.peek().copied().copied();
-    values.all(|value| first.is_some_and(|first| estimators::difference(first, *value) == 0.0))
+fn are_equal<'a>(mut values: impl Iterator<Item = &'a f64>) -> bool {
+    let first = values.next();
+    values.all(|value| first.is_some_and(|first| estimators::difference(*first, *value) == 0.0))
 }
 
 #[derive(Serialize)]

@@ -2,13 +2,11 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
-use crate::records::environment::SOURCES;
 use crate::study::{Cell, CellEnding, Declaration, StudyError, crosscheck};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Excluded {
     pub cell: String,
     /// `<grid>/<arm>`; `None`: it counts for no arm.
@@ -46,21 +44,6 @@ pub fn expected_seeds<'a>(declaration: &'a Declaration, grid: &'a Grid) -> &'a [
 
 pub fn arms_of(grid: &Grid) -> impl Iterator<Item = (String, &Arm)> {
     grid.arms.iter().map(|arm| (format!("{}/{}", grid.name, arm.name), arm))
-}
-
-/// Digests of programs' sources, empty where none is stated → arms whose runs are of just these programs.
-pub fn arms_by_sources<'a>(
-    arms: impl Iterator<Item = (String, Vec<&'a Cell>)>,
-) -> BTreeMap<BTreeSet<&'a str>, Vec<String>> {
-    let mut by_sources: BTreeMap<BTreeSet<&str>, Vec<String>> = BTreeMap::new();
-    for (id, cells) in arms {
-        let sources_of = |cell: &'a Cell| cell.environment.get(SOURCES).map_or("", String::as_str);
-        let sources: BTreeSet<&str> = cells.into_iter().map(sources_of).collect();
-        if !sources.is_empty() {
-            by_sources.entry(sources).or_default().push(id);
-        }
-    }
-    by_sources
 }
 
 /// What an arm reads, and the seed where each seed has its own base policy.

@@ -1,10 +1,10 @@
 //! Published numbers with provenance: the paper's tables and curves, later numbers of its authors,
 //! and measurements of others. `golden/paper/README.md` describes the files.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::sync::LazyLock;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedTable {
     pub id: String,
@@ -20,7 +20,7 @@ pub struct PublishedTable {
     pub rows: Vec<PublishedRow>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedRow {
     pub label: String,
@@ -29,11 +29,10 @@ pub struct PublishedRow {
     pub technique: Option<String>,
     /// What the source prints after ±, in the table's unit.
     pub uncertainty: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedCurve {
     pub figure: String,

@@ -100,17 +100,8 @@ impl Again<'_> {
 
     /// The declared value of the runs that are kept.
     fn row(&self, change: Change, keeps: &dyn Fn(&Cell) -> bool) -> SensitivityRow {
-        self.of_metric(change, &self.comparison.declared.metric, self.comparison.budget, keeps)
-    }
-
-    fn of_metric(
-        &self,
-        change: Change,
-        metric: &Metric,
-        budget: Option<u64>,
-        keeps: &dyn Fn(&Cell) -> bool,
-    ) -> SensitivityRow {
-        self.of_values(change, keeps, &|cell| metric.value(cell, budget))
+        let Comparison { declared, budget, .. } = self.comparison;
+        self.of_values(change, keeps, &|cell| declared.metric.value(cell, *budget))
     }
 
     fn of_values(
@@ -184,7 +175,10 @@ impl Again<'_> {
         let last = (Change::LastEvaluation, Metric::last_score(&set));
         let all = FROM_SHARES.map(window).into_iter().chain([last]);
         let others = all.filter(|(_, metric)| metric != declared);
-        others.map(|(change, metric)| self.of_metric(change, &metric, budget, &|_| true)).collect()
+        let row = |(change, metric): (Change, Metric)| {
+            self.of_values(change, &|_| true, &|cell| metric.value(cell, budget))
+        };
+        others.map(row).collect()
     }
 
     fn clean_builds(&self) -> Option<SensitivityRow> {

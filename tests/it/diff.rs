@@ -38,7 +38,7 @@ pub fn copy(from: &RunFolder, to: &Path) -> RunFolder {
     RunFolder::at(to)
 }
 
-fn diff(a: &RunFolder, b: &RunFolder) -> RunDiff {
+pub fn diff(a: &RunFolder, b: &RunFolder) -> RunDiff {
     diff::compare(a, b).unwrap()
 }
 

@@ -108,8 +108,8 @@ fn every_sample_is_what_hydra_composes_or_refused_with_the_sentence() {
     assert!(samples.len() >= 60, "{}", samples.len());
     for (Sample { script, overrides, resolved, .. }, text) in &samples {
         let path = written(folder.path(), "job", text);
-        let found = configuration::read(&path, &["trainer"], "").unwrap();
-        let (Configured::Values(values), []) = (found.configured, &found.left_out[..]) else {
+        let (configured, left_out) = configuration::read(&path, &["trainer"], "").unwrap();
+        let (Configured::Values(values), true) = (configured, left_out.is_empty()) else {
             panic!("{script}");
         };
         assert_eq!(&files::sha256(bits(&values).as_bytes()), resolved, "{script}");

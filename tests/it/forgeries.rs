@@ -4,6 +4,7 @@
 
 use crate::bad_input::input::Step;
 use crate::binary::line_in;
+use crate::diff::diff;
 use crate::engines::rows;
 use crate::golden_data;
 use crate::transcript::play;
@@ -11,13 +12,13 @@ use crate::verify::{
     self, expect, experiment, forge, forged, replayed, tensors, trained, verified,
 };
 use dapo::base::files;
-use dapo::experiment::{Experiment, Grading, Verifier};
+use dapo::experiment::{Experiment, Grading, RecordsSettings, Verifier};
 use dapo::numerics::Numerics;
 use dapo::policy::checkpoint;
 use dapo::records::{Ending, Outcome, RunFolder, tables, tables::OutcomeRecord};
 use dapo::report;
 use dapo::task::reward;
-use dapo::training::{evaluation, evaluation::Set, run::inputs};
+use dapo::training::{evaluation, run::inputs};
 use dapo::verification::{Verification, verify::VerifyVerdict};
 use serde::Deserialize;
 
@@ -52,9 +53,8 @@ fn outcomes(folder: &RunFolder, change: impl Fn(&mut OutcomeRecord)) {
     let mut records = folder.evaluations().unwrap();
     let mut last = records.iter_mut().filter(|row| row.counters.rollout_steps == 3);
     let record = last.find(|row| row.set == "mini-aime").unwrap();
-    let set = Set { name: "mini-aime", problems: &[], samples: record.samples };
     let digest = files::sha256_file(&path).unwrap();
-    *record = evaluation::record(set, record.counters, &rows, digest).unwrap();
+    *record = evaluation::record("mini-aime", record.counters, &rows, digest).unwrap();
     files::write_lines(&folder.path("evaluations.jsonl"), &records).unwrap();
 }
 
@@ -163,7 +163,16 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     let mut unsolvable = experiment();
     // No response of the benchmark has a box.
     unsolvable.reward.verifier = Grading::Rule(Verifier::StrictBox);
-    ended_early(unsolvable, Ending::Stalled);
+    unsolvable.records = Some(RecordsSettings { format: 4 });
+    let (_stalled, stalled) = ended_early(unsolvable, Ending::Stalled);
+    let learned = forged(&stalled, "learned", |folder| end(folder, Ending::Saturated, ""));
+    let words = "outcome.json, ending: says that the run ended in step 1 with [\"saturated\"";
+    assert_mismatch(replayed(&learned, 1, 7), words);
+    let moved = forged(&stalled, "moved", |folder| {
+        tensors(&folder.checkpoint(0).join("model.safetensors"), |_, values| values[0] += 0.01);
+    });
+    assert_mismatch(verified(&moved), "checkpoints/step-000000: its weights are not");
+    assert!(diff(&stalled, &moved).first.is_some());
     let mut exploding = Experiment { numerics: Numerics::Fast, ..experiment() };
     exploding.optimizer.learning_rate = 1e30;
     let (scratch, folder) = ended_early(exploding, Ending::Diverged);
@@ -174,15 +183,17 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
         row.make.iter().for_each(|step| step.take(scratch.path()));
         report::run::write(&changed).unwrap();
         assert_mismatch(verified(&changed), &row.finding);
+        assert!(!row.differs || diff(&folder, &changed).first.is_some(), "{}", row.finding);
         files::remove_folder(changed.root()).unwrap();
     }
 }
 
-/// Damage to a run that diverged.
 #[derive(Deserialize)]
 struct Damage {
     make: Vec<Step>,
     finding: String,
+    #[serde(default)]
+    differs: bool,
 }
 
 #[test]

@@ -3,18 +3,10 @@
 use crate::verify::{copy, experiment, trained};
 use dapo::base::files;
 use dapo::experiment::{LogProbsOver, Sampling};
-use dapo::records::RunFolder;
-use dapo::verification::Verification;
 use dapo::verification::verify::replay::ReplayRequest;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use serde_json::{Value, json};
 use std::path::Path;
-
-fn with_base(folder: &RunFolder, base: &Path) -> Verification {
-    let replay = Some(ReplayRequest { steps: 1, problems: 4, challenge: 7 });
-    let options = Options { base: Some(base.to_path_buf()), replay, ..Options::default() };
-    verify::verify(folder, &options, &mut |_| ()).unwrap()
-}
 
 #[test]
 fn a_stop_token_may_be_ordinary_a_text_unreadable_and_one_token_alone_kept() {
@@ -49,7 +41,9 @@ fn a_stop_token_may_be_ordinary_a_text_unreadable_and_one_token_alone_kept() {
         let log_probs = Some(LogProbsOver::KeptTokens);
         experiment.rollout.sampling = Sampling { temperature: 1.0, top_p, top_k, log_probs };
         let (_run, folder) = trained(experiment);
-        let found = with_base(&folder, &base);
+        let replay = Some(ReplayRequest { steps: 1, problems: 4, challenge: 7 });
+        let options = Options { base: Some(base.clone()), replay, ..Options::default() };
+        let found = verify::verify(&folder, &options, &mut |_| ()).unwrap();
         if name.starts_with("a decoder") {
             assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
         } else {

@@ -4,7 +4,7 @@
 use crate::golden_data;
 use crate::repository::{self, few_problems, root};
 use crate::verify::{expect, replayed, trained};
-use dapo::algorithm::methods::{FILES, MEASURES, Method, kl_cov::KlCov};
+use dapo::algorithm::methods::{KINDS, MEASURES, Method, kl_cov::KlCov};
 use dapo::algorithm::objective::objective;
 use dapo::algorithm::{Dapo, Rewarded, SeenResponse, StepTotals, Tokens, aggregation};
 use dapo::base::files;
@@ -294,8 +294,7 @@ fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
         let published = about.source.starts_with("arXiv") || about.source.starts_with("https://");
         assert!(!about.name.is_empty() && published, "{about:?}");
     }
-    // A method's kind is its file's name as TOML writes it.
-    let kinds: BTreeSet<String> = FILES.iter().map(|file| file.replace('_', "-")).collect();
+    let kinds: BTreeSet<String> = KINDS.iter().map(ToString::to_string).collect();
     assert!(kinds.len() >= 2 && kinds == kinds_of_arms, "{kinds_of_arms:?}");
     for key in sources::all().filter(|key| key.path.starts_with("dapo.method.")) {
         let is_stated = key.path.ends_with("kind") || stated.contains(&key.path);

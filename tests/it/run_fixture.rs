@@ -8,7 +8,7 @@ use dapo::records::{
     Counters, Ending, Environment, Manifest, Outcome, RolloutRow, RunFolder, StepMetrics,
     StepTimings, tables,
 };
-use dapo::training::evaluation::{self, Set};
+use dapo::training::evaluation;
 use std::path::Path;
 
 /// Text that must never reach a page, a terminal or a table unescaped.
@@ -139,7 +139,6 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
     }
     let path = run.outcomes(set, step);
     tables::write_outcomes(&path, &rows).unwrap();
-    let set = Set { name: set, problems: &[], samples: u64::from(samples) };
     let digest = files::sha256_file(&path).unwrap();
     let record = evaluation::record(set, counters(step), &rows, digest).unwrap();
     files::append_line(&run.path("evaluations.jsonl"), &record).unwrap();

@@ -218,7 +218,7 @@ fn arms_that_were_exchanged_are_no_grid_of_the_study() {
     let mut declared: Value = files::read_json(&study.join("study.json")).unwrap();
     declared["arms"] = json!({ "ladder/grpo": whole["arms"][5]["arm_sha256"] });
     files::write_json(&scratch.path().join("own.json"), &declared).unwrap();
-    let bound = ["; the declaration names ", "mismatch: study.json, arms: is null, should be {"];
+    let bound = ["; the declaration names ", "mismatch: study.json, arms: is absent, should be {"];
     says(verify("--declaration own.json"), 4, &bound);
 }
 

@@ -15,7 +15,7 @@ const TENSOR_OPERATIONS: &str = "clamp clamp_max clamp_min contiguous detach dou
 /// Methods of the standard library and of the room in the same files; `exp` is the fast branch of `numerics::exp`.
 const OTHER_METHODS: &str = "about abs all any applied as_ref as_slice ceil chain clip clipped clone cloned collect concat contains copied \
     correct count entry enumerate exp expect filter filter_map flat_map flatten floor fold gate \
-    get into_iter is_finite is_nan iter len log_ratio map map_or map_or_else max measures min \
+    get group_advantages into_iter is_finite is_nan iter len log_ratio map map_or map_or_else max measures min \
     of_responses or_default paper penalty problems push released resize response_means \
     response_sums rewards_differ rules saturating_sub sort_by starts_with surrogate swap take then to_string to_vec total_cmp \
     truncate unread unwrap_or unwrap_or_else values weight weights with_capacity write_str zip";

@@ -31,7 +31,7 @@ fn value(seed: u64, step: u64) -> f64 {
 
 #[test]
 fn every_tracker_gives_the_values_that_were_logged() {
-    let read = |file: &str| tracked::read(&golden().join(file), "").unwrap();
+    let read = |file: &str| tracked::read(&golden().join(file), "", None).unwrap();
     for (file, format, metric, every, tolerance) in [
         ("tensorboard-simple/seed_1", "TensorBoard", "val/acc", 10, 1e-7),
         ("tensorboard-tensor/seed_1", "TensorBoard", "val/acc", 10, 1e-7),

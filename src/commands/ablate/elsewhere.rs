@@ -11,7 +11,6 @@ use crate::report::{cells, text};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing};
 use crate::study::{CellEnding, Job, cell};
 use anyhow::Result;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Where cells run, and what is asked about them.
@@ -165,13 +164,10 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
     for error in silent {
         tell(format!("{error}; the states below are those of records and run folders alone"));
     }
-    let mut names = Vec::new();
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for (job, number) in jobs.iter().zip(&numbers) {
-        let (class, name) = state(job, states.get(number))?;
-        *counts.entry(class).or_default() += 1;
-        names.push(name);
-    }
+    let named = jobs.iter().zip(&numbers).map(|(job, number)| state(job, states.get(number)));
+    let named = named.collect::<Result<Vec<_>>>()?;
+    let (classes, names): (Vec<&str>, Vec<String>) = named.into_iter().unzip();
+    let counts = text::counts(classes);
     if json {
         let (records, _refused) = ablate::records(study)?;
         let records = records.iter().map(|it| (study.cells().join(it.file_name()), vec![], it));

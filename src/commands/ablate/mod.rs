@@ -16,13 +16,13 @@ use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, repor
 use crate::engines::Launcher;
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::experiment::{Arm, ExperimentError, Grid, diagnose, shipped};
+use crate::experiment::{Arm, Grid, diagnose, shipped};
 use crate::report::{cells, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::declaration::{self, Placement};
 use crate::study::{Cell, CellEnding, Declaration, Job, StudyError};
-use crate::study::{cell, cell::packed, collection as studies};
+use crate::study::{cell, cell::packed, collection as studies, membership};
 use crate::training::run::inputs;
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -87,9 +87,9 @@ pub struct AblateArgs {
 }
 
 fn help() -> String {
-    let all = shipped::paths();
-    let names = all.iter().filter(|path| path.starts_with(shipped::GRIDS));
-    let names = text::joined(names.map(|path| shipped::name(path)), ", ");
+    let paths = shipped::all().map(|(path, _)| path);
+    let names = paths.filter(|path| path.starts_with(shipped::GRIDS));
+    let names = text::joined(names.map(|path| shipped::name(&path)), ", ");
     format!("Grids: {names}\n\n{}", include_str!("../help/ablate.txt"))
 }
 
@@ -405,17 +405,15 @@ fn check_sets(study: &AblateStudy, grids: &[Grid]) -> Result<()> {
 
 /// An arm's identity must be the declared one.
 fn declared_arms(grids: &[Grid], declaration: &Declaration, prints: bool) -> Result<()> {
-    let id = |grid: &Grid, arm: &str| format!("{}/{arm}", grid.name);
-    let arms = || grids.iter().flat_map(|grid| grid.arms.iter().map(move |arm| (grid, arm)));
-    let refusal =
-        |(grid, arm): (&Grid, &Arm)| declaration.refuses(&id(grid, &arm.name), &arm.arm_sha256);
+    let arms = || grids.iter().flat_map(membership::arms_of);
+    let refusal = |(id, arm): (String, &Arm)| declaration.refuses(&id, &arm.arm_sha256);
     if let Some(reason) = arms().find_map(refusal) {
         bail_invalid!("{reason}");
     }
     if prints && declaration.arms.is_empty() {
         println!("The declaration does not bind the arms. These lines in it bind them:\n\n[arms]");
-        for (grid, arm) in arms() {
-            println!("{:?} = {:?}", id(grid, &arm.name), arm.arm_sha256);
+        for (id, arm) in arms() {
+            println!("{id:?} = {:?}", arm.arm_sha256);
         }
         println!();
     }
@@ -429,11 +427,7 @@ fn check_declaration(place: &str, problems: Problems, is_kept: bool) -> Result<(
         if is_kept { (of_declaration, Vec::new()) } else { (notes, of_declaration) };
     refused.extend(of_command);
     told.iter().for_each(|problem| tell(format!("note: {place}: {problem}")));
-    if !refused.is_empty() {
-        let problems = refused.iter().map(|problem| format!("{place}: {problem}")).collect();
-        return Err(ExperimentError::Invalid { problems }.into());
-    }
-    Ok(())
+    Ok(exit::refuse_problems(place, &refused)?)
 }
 
 fn tell_left_seeds(place: &str, declaration: &Declaration, grids: &[Grid]) {
@@ -508,20 +502,19 @@ fn uncommitted(
 
 fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -> Result<()> {
     // What was so at the first time stays, where study.json alone was lost.
-    if Placement::read(study.root())?.is_some() {
-        return Ok(files::write_json(&study.root().join("study.json"), declaration)?);
+    if Placement::read(study.root())?.is_none() {
+        // Failed and unreadable ones, too: somebody has seen them.
+        let (cells, refused) = records(study)?;
+        let recorded = cells.len() + refused.len();
+        if recorded > 0 {
+            let cells = text::counted(recorded, "cell", "cells");
+            tell(format!(
+                "the declaration was put beside {cells} on record: nothing here shows that it is the older one, and \
+                 declared.json keeps that"
+            ));
+        }
+        files.placement(declaration, recorded as u64).write(study.root())?;
     }
-    // Failed and unreadable ones, too: somebody has seen them.
-    let (cells, refused) = records(study)?;
-    let recorded = cells.len() + refused.len();
-    if recorded > 0 {
-        let cells = text::counted(recorded, "cell", "cells");
-        tell(format!(
-            "the declaration was put beside {cells} on record: nothing here shows that it is the older one, and \
-             declared.json keeps that"
-        ));
-    }
-    files.placement(declaration, recorded as u64).write(study.root())?;
     Ok(files::write_json(&study.root().join("study.json"), declaration)?)
 }
 

@@ -6,7 +6,7 @@ use crate::policy::{Request, Response};
 use clap::builder::RangedU64ValueParser;
 
 /// Prompts, responses, samples or tokens of a flag.
-pub const MOST: u64 = 1 << 24;
+const MOST: u64 = 1 << 24;
 
 pub fn threads() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=validate::MOST_THREADS)

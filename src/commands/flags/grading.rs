@@ -1,10 +1,9 @@
 //! What grades: a rule, or a function in a Python file.
 
 use crate::base::files;
-use crate::commands::exit::bail_usage;
-use crate::experiment::{Grading, MATH_VERIFY, ProgramKind, RewardProgram, Verifier, named};
+use crate::commands::{exit, exit::bail_usage};
+use crate::experiment::{Grading, ProgramKind, RewardProgram, Verifier, named};
 use anyhow::Result;
-use clap::ValueEnum;
 use serde_json::Value;
 use std::path::Path;
 
@@ -43,11 +42,8 @@ pub fn grading(text: &str) -> Result<Grading, String> {
     if path.ends_with(".py") {
         return Ok(Grading::Program(Box::new(RewardProgram::of_python(path.into(), name))));
     }
-    if path == MATH_VERIFY {
-        return Ok(Grading::Program(Box::new(RewardProgram::math_verify())));
-    }
-    if let Ok(rule) = Verifier::from_str(text, false) {
-        return Ok(Grading::Rule(rule));
+    if let Ok(grading) = serde_json::from_value(Value::from(text)) {
+        return Ok(grading);
     }
     let file = named::find(Path::new(text)).map_err(|_| EXPECTED.to_string())?;
     if named::is_run(&file) {
@@ -94,9 +90,8 @@ impl GradingArgs {
     pub fn grading(&self) -> Result<Grading> {
         let chosen = self.verifier.clone().unwrap_or(Grading::Rule(Verifier::AnswerLine));
         let Grading::Program(mut program) = chosen else {
-            if let Some((flag, _)) = self.flags()[1..].iter().find(|(_, is_given)| *is_given) {
-                bail_usage!("{flag} needs a Python function (--verifier FILE.py)");
-            }
+            let why = "needs a Python function (--verifier FILE.py)";
+            exit::refuse_flags(&self.flags()[1..], why)?;
             return Ok(chosen);
         };
         let FunctionArgs { python, threshold, seconds, memory } = &self.function;

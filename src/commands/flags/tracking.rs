@@ -1,6 +1,6 @@
 //! Where curves are sent, for every verb that sends them.
 
-use crate::commands::{exit::bail_usage, output};
+use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::report::export::curves;
 use crate::report::{CurveSender, ReportError, Tracker};
@@ -24,9 +24,9 @@ impl TrackerArgs {
             ("--project", self.project.is_some()),
             ("--tracker-python", self.tracker_python.is_some()),
         ];
-        let is_local = matches!(tracker, None | Some(Tracker::Tensorboard));
-        if let Some((flag, _)) = flags.iter().find(|(_, is_given)| *is_given && is_local) {
-            bail_usage!("{flag} is for wandb, mlflow and trackio; name one of them with {by}");
+        if matches!(tracker, None | Some(Tracker::Tensorboard)) {
+            let why = format!("is for wandb, mlflow and trackio; name one of them with {by}");
+            exit::refuse_flags(&flags, &why)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What each technique did in a run: one line a technique, and clearly visible warnings.
 
 use crate::commands::output;
-use crate::report::page::{Table, TableCell};
+use crate::report::page::{Table, row};
 use crate::report::{terminal, text};
 use crate::study::{Effects, effect_checks::EffectFinding};
 
@@ -16,14 +16,12 @@ fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
     let rows = effects.findings.iter().map(|finding| {
         let EffectFinding { technique, enabled, verdict, evidence, .. } = finding;
         let switch = if *enabled { "on" } else { "off" };
-        [*technique, switch, verdict.words(), if verbose { evidence.as_str() } else { "" }]
+        row![*technique, switch, verdict.words(), if verbose { evidence.as_str() } else { "" }]
     });
     let evidence = if verbose { "evidence" } else { "" };
     let columns = format!("technique | switch | effect | {evidence}");
     let width = output::width(std::io::stderr());
-    let table =
-        Table::new("", &columns, rows.map(|row| row.into_iter().map(TableCell::from).collect()));
-    let table = terminal::table(&table, width);
+    let table = terminal::table(&Table::new("", &columns, rows), width);
     let mut text = format!("what each technique did in {steps}:\n{table}");
     for warning in effects.warnings() {
         let shown = terminal::prose(&format!("warning: {warning}"), width);

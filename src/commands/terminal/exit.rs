@@ -11,6 +11,7 @@ use crate::study::StudyError;
 use crate::task::TaskError;
 use crate::training::TrainingError;
 use crate::verification::VerificationError;
+use std::fmt::Display;
 use std::io::{self, ErrorKind};
 
 pub const SUCCESS: u8 = 0;
@@ -54,6 +55,23 @@ macro_rules! bail_invalid {
     ($($text:tt)+) => { return Err($crate::commands::exit::Invalid(format!($($text)+)).into()) };
 }
 pub(crate) use bail_invalid;
+
+/// Errors: the first of the flags that is given, and why it cannot be.
+pub fn refuse_flags(flags: &[(&str, bool)], why: &str) -> Result<(), Usage> {
+    match flags.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Usage(format!("{flag} {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// Errors: the problems of a file or folder, one a line, if there are any.
+pub fn refuse_problems(place: impl Display, problems: &[String]) -> Result<(), Invalid> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = problems.iter().map(|it| format!("{place}: {it}")).collect();
+    Err(Invalid(lines.join("\n")))
+}
 
 type Cause = dyn std::error::Error + 'static;
 type IsKind = fn(&Cause) -> bool;

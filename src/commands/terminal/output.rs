@@ -29,14 +29,14 @@ pub fn lines(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) 
 }
 
 /// As [`document`], with the sections of a page as text or Markdown.
-pub fn sections(
-    (json, markdown): (bool, bool),
-    value: &impl Serialize,
-    sections: impl FnOnce() -> Vec<Section>,
-) {
-    document(json, value, || {
-        if markdown { markdown::sections(&sections()) } else { rendered(&sections()) }
-    });
+pub fn sections((json, markdown): (bool, bool), value: &impl Serialize, sections: &[Section]) {
+    document(
+        json,
+        value,
+        || {
+            if markdown { markdown::sections(sections) } else { rendered(sections) }
+        },
+    );
 }
 
 pub fn rendered(sections: &[Section]) -> String {

@@ -151,7 +151,8 @@ impl<G> Buffer<G> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "dynamic sampling reached its cap of {rounds} rounds with {buffered} of {target} groups: \
-     {kept} of {sampled} sampled groups were kept{}",
+     {kept} of {sampled} sampled groups were kept{}; a larger dapo.dynamic_sampling.max_rounds (0: no cap) samples \
+     on, and at_cap = \"train\" trains on the groups there are",
     kept_by_reward(*differing, *sampled)
 )]
 pub struct CapReached {

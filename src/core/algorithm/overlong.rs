@@ -137,17 +137,11 @@ mod tests {
     #[test]
     fn shaping_leaves_correctness_alone() {
         let problem = Problem { id: "p".into(), question: "?".into(), answer: "7".into() };
-        let scored = |length: usize| ScoredRollout {
-            rollout: Rollout::new(
-                vec![1; length],
-                vec![0.0; length],
-                Finish::Stop,
-                "Answer: 7".into(),
-            ),
-            is_correct: true,
-            prediction: Some("7".into()),
-            correctness_reward: 1.0,
-            overlong_penalty: 0.0,
+        let scored = |length: usize| {
+            let log_probs = vec![0.0; length];
+            let rollout =
+                Rollout::new(vec![1; length], log_probs, Finish::Stop, "Answer: 7".into());
+            ScoredRollout::new(rollout, true, 1.0)
         };
         let mut group = Group {
             prompt: Prompt { problem, tokens: vec![] },

@@ -80,6 +80,10 @@ pub struct ScoredRollout {
 }
 
 impl ScoredRollout {
+    pub fn new(rollout: Rollout, is_correct: bool, correctness_reward: f64) -> Self {
+        Self { rollout, is_correct, prediction: None, correctness_reward, overlong_penalty: 0.0 }
+    }
+
     /// The shaped reward R_i: Eq. 7 plus Eq. 13.
     pub fn reward(&self) -> f64 {
         self.correctness_reward + self.overlong_penalty

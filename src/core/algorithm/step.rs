@@ -176,13 +176,8 @@ mod tests {
         let mut dapo: Dapo = base["dapo"].clone().try_into().unwrap();
         let scored = |(tokens, is_correct)| {
             let finish = if is_correct { Finish::Stop } else { Finish::Length };
-            ScoredRollout {
-                rollout: Rollout::new(vec![3; tokens], vec![-0.5; tokens], finish, String::new()),
-                is_correct,
-                prediction: None,
-                correctness_reward: if is_correct { 1.0 } else { -1.0 },
-                overlong_penalty: 0.0,
-            }
+            let rollout = Rollout::new(vec![3; tokens], vec![-0.5; tokens], finish, String::new());
+            ScoredRollout::new(rollout, is_correct, if is_correct { 1.0 } else { -1.0 })
         };
         let group = |lengths: [(usize, bool); 4]| {
             let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };

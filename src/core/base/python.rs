@@ -1,8 +1,8 @@
 //! The user's Python as a child process.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// `DAPO_PYTHON`, else `python3`.
 pub fn of_environment() -> String {
@@ -21,14 +21,20 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// Standard output of a script that gets `input`; else why Python did not start, or the last line on standard error.
-pub fn output_of(program: &str, script: &str, input: &[u8]) -> Result<String, String> {
+/// A script that got `input`, and whose output is kept. Errors: Python does not start.
+pub fn fed(program: &str, script: &str, input: &[u8]) -> io::Result<Child> {
     let mut command = command(program);
     command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+    let mut child = command.stderr(Stdio::piped()).spawn()?;
     // A script that ends without reading says why on standard error.
     let _gone = child.stdin.take().map(|mut stdin| stdin.write_all(input));
-    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    Ok(child)
+}
+
+/// Standard output of a script that gets `input`; else why Python did not start, or the last line on standard error.
+pub fn output_of(program: &str, script: &str, input: &[u8]) -> Result<String, String> {
+    let output = fed(program, script, input).and_then(Child::wait_with_output);
+    let output = output.map_err(|error| error.to_string())?;
     if output.status.success() {
         return String::from_utf8(output.stdout).map_err(|error| error.to_string());
     }

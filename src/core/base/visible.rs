@@ -61,6 +61,15 @@ pub fn start(text: &str, count: usize) -> String {
     }
 }
 
+/// The first `most` of some words, and how many more there are.
+pub fn first_of(words: &[String], most: usize, separator: &str) -> String {
+    let shown = words[..words.len().min(most)].join(separator);
+    match words.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// A line of JSON whose strings a terminal can print: what does not print as itself becomes `\uXXXX`, the same value.
 pub fn json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());

@@ -59,7 +59,7 @@ pub fn for_mean(values: &[f64], bound: f64, alpha: f64) -> Option<usize> {
 /// Of all groups, if the true correlation is 0.
 pub fn for_correlation(bound: f64, alpha: f64, groups: usize) -> usize {
     let z = normal_quantile(1.0 - alpha / 2.0) / libm::atanh(bound);
-    (z * z).ceil() as usize + groups + 2
+    ((z * z).ceil() as usize).saturating_add(groups + 2)
 }
 
 #[cfg(test)]

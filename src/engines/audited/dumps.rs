@@ -115,7 +115,9 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
     }
     let repeats = "have the responses of the file before (steps_per_generation), which count once";
     for (names, what) in [(repeated, repeats), (unread, "are not read")] {
-        notes.extend((!names.is_empty()).then(|| format!("{} {what}", shown(&names))));
+        notes.extend(
+            (!names.is_empty()).then(|| format!("{} {what}", visible::first_of(&names, 3, ", "))),
+        );
     }
     notes.iter_mut().for_each(|note| *note = visible::visible(note));
     Ok((rows, notes))
@@ -128,12 +130,6 @@ fn is_repeated(before: &[FileRow], rows: &[FileRow]) -> bool {
         one.get("step") != two.get("step") && other(one, two) == 1 && other(two, one) == 1
     };
     !rows.is_empty() && before.len() == rows.len() && before.iter().zip(rows).all(is_same)
-}
-
-fn shown(names: &[String]) -> String {
-    let more = names.len().saturating_sub(3);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    names[..names.len().min(3)].join(", ") + &more
 }
 
 pub fn lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> {

@@ -16,8 +16,7 @@ use crate::experiment::{Engine, Grading};
 use crate::records::{TrackedRun, tracked};
 use crate::task::data::schema;
 use crate::task::grader::for_program;
-use crate::task::reward::Grade;
-use crate::task::reward::program::{Asked, Graders, Ungraded};
+use crate::task::reward::program::{Asked, Graded, Graders};
 use crate::task::{TaskError, reward};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -118,7 +117,7 @@ pub fn run(
 
 /// `None` of a file without a curve. Errors: an unreadable file, or one of several runs.
 fn log(path: &Path) -> Result<Option<TrackedRun>, EngineError> {
-    let mut runs = tracked::read(path, "").map_err(TaskError::from)?;
+    let mut runs = tracked::read(path, "", None).map_err(TaskError::from)?;
     if let [one, two, ..] = &runs[..] {
         let (count, one, two) = (runs.len(), &one.name, &two.name);
         let reason = format!("it has {count} runs ({one}, {two}, …): give the log of one");
@@ -240,16 +239,14 @@ fn graded(
     let asked: Vec<Asked> = asked.into_iter().map(|it| for_program(it, program)).collect();
     let graders = Graders::start((**program).clone())?;
     let (mut graded, mut rest) = (Vec::with_capacity(asked.len()), &asked[..]);
-    let takes_batches = graders.ready().takes_batches();
+    let takes_batches = graders.ready().form.takes_batches();
     for of_step in steps.chunk_by(|a, b| a == b || !takes_batches) {
         let (batch, after) = rest.split_at(of_step.len());
-        let mut grades = graders.grade(batch);
         // A function that disagrees with itself is no witness.
-        graders.grade_again(batch, &(0..batch.len()).collect::<Vec<_>>(), &mut grades);
-        graded.extend(grades);
+        graded.extend(graders.grade_twice(batch));
         rest = after;
     }
-    let of_response = |(grade, asked): (Result<Grade, Ungraded>, &Asked)| {
+    let of_response = |(grade, asked): (Graded, &Asked)| {
         grade.map(|grade| Ok(grade.is_correct)).map_err(|error| {
             let response = visible::shortened(&asked.response, 80);
             let reason = format!("{} did not grade {response:?}: {error}", program.name());

@@ -39,22 +39,16 @@ pub enum Configured {
     Pickled,
 }
 
-#[derive(Debug)]
-pub struct FoundConfiguration {
-    pub configured: Configured,
-    /// Numbers of a log's lines that touch the configuration, look like keys, and were not read.
-    pub left_out: Vec<usize>,
-}
-
-/// `tables`: top-level names that mark a configuration in a log. Errors: anything else; `instead` says what to do.
+/// Also returns the numbers of a log's lines that touch the configuration, look like keys, and were not read. `tables`:
+/// top-level names that mark a configuration in a log. Errors: anything else; `instead` says what to do.
 pub fn read(
     path: &Path,
     tables: &[&str],
     instead: &str,
-) -> Result<FoundConfiguration, EngineError> {
+) -> Result<(Configured, Vec<usize>), EngineError> {
     let bytes = foreign::read_up_to(path, MOST_BYTES)?;
     if bytes.starts_with(b"PK\x03\x04") {
-        return Ok(FoundConfiguration { configured: Configured::Pickled, left_out: Vec::new() });
+        return Ok((Configured::Pickled, Vec::new()));
     }
     let text = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => text,
@@ -68,7 +62,7 @@ pub fn read(
     })?;
     let value = match found {
         Configured::Values(value) => unwrapped(value),
-        configured => return Ok(FoundConfiguration { configured, left_out }),
+        configured => return Ok((configured, left_out)),
     };
     let is_flat =
         |key: &&String| key.split_once('.').is_some_and(|(table, _)| tables.contains(&table));
@@ -81,7 +75,7 @@ pub fn read(
         return Err(refusal(&what, instead).of(path));
     }
     let value = interpolation::resolved(&value).map_err(|error| error.of(path))?;
-    Ok(FoundConfiguration { configured: Configured::Values(value), left_out })
+    Ok((Configured::Values(value), left_out))
 }
 
 fn extension(path: &Path) -> Option<String> {
@@ -103,7 +97,7 @@ fn malformed(path: &Path, text: &str) -> Option<Refused> {
 const OTHER: &str = "it is no configuration that is read (YAML, JSON, W&B's config.yaml, a log of verl), and a shell \
                      script is not read";
 
-fn refusal(what: &str, instead: &str) -> Refused {
+pub fn refusal(what: &str, instead: &str) -> Refused {
     Refused { line: None, what: format!("{what}; {instead}") }
 }
 
@@ -335,7 +329,7 @@ mod tests {
     const TRL: &str = "loss_type: grpo\nnum_generations: 8\n";
     const VERL: &str = "algorithm: {adv_estimator: grpo}\ndata: {shuffle: true}\n";
 
-    fn of_file(name: &str, text: &str) -> Result<FoundConfiguration, String> {
+    fn of_file(name: &str, text: &str) -> Result<(Configured, Vec<usize>), String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         files::write_atomic(&path, text.as_bytes()).unwrap();
@@ -368,7 +362,7 @@ mod tests {
     fn merge_keys_and_numbers_that_are_not_finite_are_read() {
         for own in [TRL, VERL] {
             let text = format!("c: &c {{b: 1}}\n<<: *c\n{own}n:\n  <<: *c\n  d: 2\n");
-            let Configured::Values(value) = of_file("a.yaml", &text).unwrap().configured else {
+            let Configured::Values(value) = of_file("a.yaml", &text).unwrap().0 else {
                 panic!("{own}");
             };
             assert_eq!((&value["b"], &value["n"]), (&json!(1), &json!({"b": 1, "d": 2})));
@@ -376,7 +370,7 @@ mod tests {
         let text = r#"{"loss_type": "a NaN", "max_grad_norm": Infinity, "x": [NaN, -Infinity]}"#;
         let read =
             json!({"loss_type": "a NaN", "max_grad_norm": "Infinity", "x": ["NaN", "-Infinity"]});
-        assert_eq!(of_file("a.json", text).unwrap().configured, Configured::Values(read));
+        assert_eq!(of_file("a.json", text).unwrap().0, Configured::Values(read));
     }
 
     #[test]
@@ -392,7 +386,7 @@ mod tests {
         ] {
             for own in [TRL, VERL] {
                 let text = format!("2026-08-22 12:00:00 begun\n{above}{own}{below}");
-                let found = of_file("log", &text).unwrap().left_out;
+                let found = of_file("log", &text).unwrap().1;
                 assert_eq!(found, left_out, "{text}");
             }
         }

@@ -14,7 +14,6 @@ use crate::training::{Metrics, run::inputs::Inputs};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// A line of `rollouts/step-N-rank-R.jsonl`.
 #[derive(Debug, Deserialize)]
@@ -155,7 +154,6 @@ impl<'a> TrlOutputs<'a> {
 
 impl Outputs for TrlOutputs<'_> {
     fn step(&mut self, step: u64) -> Result<ReadStep, EngineError> {
-        let started = Instant::now();
         let log = self.following.until(step, || self.complete(step))?;
         let path = self.rollouts(step).swap_remove(0);
         let groups = dump::groups(self.inputs, self.responses(step)?, &path)?;
@@ -168,16 +166,11 @@ impl Outputs for TrlOutputs<'_> {
             let others = dump::others(&self.folder.join("rollouts"), &own)?;
             others.iter().for_each(|what| tracing::warn!("{what}"));
         }
-        let mut metrics = metrics(&log).map_err(in_log)?;
+        let metrics = metrics(&log).map_err(in_log)?;
         let rate = optimizer::learning_rate(&experiment.optimizer, step - 1);
         same_rate(&log, rate).map_err(in_log)?;
-        metrics.insert("optimizer/learning_rate".to_string(), rate);
         let time = |line: &TrlUpdate| line.values.get("step_time").copied().flatten();
-        let seconds = [
-            ("engine".to_string(), log.iter().filter_map(time).sum()),
-            ("waiting".to_string(), started.elapsed().as_secs_f64()),
-        ];
-        Ok(ReadStep { groups, metrics, updates: log.len() as u64, seconds: seconds.into() })
+        Ok(ReadStep { groups, metrics, engine_seconds: log.iter().filter_map(time).sum() })
     }
 
     fn begins(&self) -> Result<(), EngineError> {
@@ -277,12 +270,9 @@ mod tests {
 
     #[test]
     fn tokens_are_a_running_total_and_a_last_pad_token_counts_as_an_end() {
-        let response = |tokens: &[u32], finish| ScoredRollout {
-            rollout: Rollout::new(tokens.to_vec(), Vec::new(), finish, String::new()),
-            is_correct: false,
-            prediction: None,
-            correctness_reward: -1.0,
-            overlong_penalty: -0.5,
+        let response = |tokens: &[u32], finish| {
+            let rollout = Rollout::new(tokens.to_vec(), Vec::new(), finish, String::new());
+            ScoredRollout { overlong_penalty: -0.5, ..ScoredRollout::new(rollout, false, -1.0) }
         };
         let rollouts = vec![
             response(&[5, 1], Finish::Stop),

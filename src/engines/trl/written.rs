@@ -2,7 +2,7 @@
 //! traps: TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
 
 use crate::algorithm::{Aggregation, Dapo, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
-use crate::engines::configuration::{self, Configured, FoundConfiguration, refused::Refused};
+use crate::engines::configuration::{self, Configured};
 use crate::engines::trl::settings::{self, KEYS};
 use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread};
 use crate::engines::{process, rendered};
@@ -58,12 +58,10 @@ impl TrlConfig {
     /// The TRL of `python`, if any, fills in missing values. `processes` share each pass. Errors: a file that is no
     /// configuration of TRL, with what to do instead.
     pub fn of_file(python: &str, path: &Path, processes: u64) -> Result<Self, EngineError> {
-        let refused =
-            |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
+        let refused = |what: &str| configuration::refusal(what, INSTEAD).of(path);
         let whole: Vec<&str> = KEYS.whole.iter().map(String::as_str).collect();
         let mut is_pickled = false;
-        let FoundConfiguration { configured, left_out } =
-            configuration::read(path, &whole, INSTEAD)?;
+        let (configured, left_out) = configuration::read(path, &whole, INSTEAD)?;
         let values = match configured {
             Configured::Values(Value::Object(values)) => values,
             Configured::Pickled => {
@@ -180,8 +178,8 @@ impl TrlConfig {
         let value = if same { Some(kind.into()) } else { stated };
         let row = |name: &str, key: &str, asked: Value, value: Option<Value>| {
             let is_default = self.filled.iter().any(|filled| filled == name);
-            let [name, key, remark] = [name, key, "in updates"].map(str::to_string);
-            Effective { setting: Setting { name, value: asked, key, remark }, value, is_default }
+            let setting = Setting::new(name, asked, key, "in updates");
+            Effective { setting, value, is_default }
         };
         [
             row(SCHEDULE[0], "optimizer.learning_rate", kind.into(), value),
@@ -237,8 +235,7 @@ impl TrlConfig {
             it.value = same.unwrap_or_else(|| json!(asked.dapo.token_mean_unit));
         }
         if self.values.contains_key(DELTA) && settings.iter().all(|it| it.name != DELTA) {
-            let [name, key, remark] = [DELTA, "dapo.dual_clip", ""].map(str::to_string);
-            settings.push(Setting { name, value: Value::Null, key, remark });
+            settings.push(Setting::new(DELTA, Value::Null, "dapo.dual_clip", ""));
         }
         let sets_rates = self.values.contains_key(RATES);
         settings.retain(|it| KEYS.is_held(&it.name) || (sets_rates && it.name == RATES));

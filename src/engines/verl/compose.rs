@@ -1,9 +1,7 @@
 //! A configuration's values in verl, ours or a user's: composed by the installed verl, or stated by a file.
 
 use crate::base::files;
-use crate::engines::configuration::{
-    self, Configured, FoundConfiguration, interpolation, refused::Refused,
-};
+use crate::engines::configuration::{self, Configured, interpolation};
 use crate::engines::verl::{overrides, settings::KEYS};
 use crate::engines::{Effective, EngineError, Setting, process};
 use serde::{Deserialize, Serialize};
@@ -108,13 +106,13 @@ fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, Engine
 /// Any form of [`configuration`], or JSON of `asked.py`; only lists (overrides, `defaults`) need a Python with verl.
 /// Errors: a file that cannot be read or composed, with what to do instead.
 pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
-    let refused = |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
+    let refused = |what: &str| configuration::refusal(what, INSTEAD).of(path);
     let with_verl = |what: &str, input: Value| match asked(python, &input) {
         Ok(Ok(composed)) => Ok(composed),
         Ok(Err(reason)) => Err(refused(&format!("Hydra does not compose {what}: {reason}"))),
         Err(error) => Err(refused(&format!("{what} are composed by verl, and {error}"))),
     };
-    let FoundConfiguration { configured, left_out } = configuration::read(path, &TABLES, INSTEAD)?;
+    let (configured, left_out) = configuration::read(path, &TABLES, INSTEAD)?;
     match configured {
         Configured::Pickled => Err(refused("it is a pickle")),
         Configured::Overrides(all) => {

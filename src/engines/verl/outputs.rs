@@ -18,7 +18,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// Largest differences of a step's tokens, ours and verl's, and of one response as a share of L_max: sampled tokens are
 /// not always those that the tokenizer gives.
@@ -258,7 +257,6 @@ fn complete(
 
 impl Outputs for VerlOutputs<'_> {
     fn step(&mut self, step: u64) -> Result<ReadStep, EngineError> {
-        let started = Instant::now();
         let experiment = &self.inputs.experiment;
         let log = self.following.until(step, || complete(&self.folder, experiment, step))?;
         if step == experiment.training.rollout_steps {
@@ -284,18 +282,12 @@ impl Outputs for VerlOutputs<'_> {
                  Dynamic Sampling is asked for"
             )));
         }
-        let own = &experiment.optimizer;
-        let mut metrics = metrics(&log, optimizer::learning_rate(own, step)).map_err(refused)?;
+        let next = optimizer::learning_rate(&experiment.optimizer, step);
+        let mut metrics = metrics(&log, next).map_err(refused)?;
         metrics.insert("engine/retokenised_difference".to_string(), difference);
-        let rate = optimizer::learning_rate(own, step - 1);
-        metrics.insert("optimizer/learning_rate".to_string(), rate);
-        let updates = rendered::updates_of_step(experiment);
-        let spent = log.data.get("timing_s/step").and_then(Value::as_f64).unwrap_or_default();
-        let seconds = [
-            ("engine".to_string(), spent),
-            ("waiting".to_string(), started.elapsed().as_secs_f64()),
-        ];
-        Ok(ReadStep { groups, metrics, updates, seconds: seconds.into() })
+        let engine_seconds = log.data.get("timing_s/step").and_then(Value::as_f64);
+        let engine_seconds = engine_seconds.unwrap_or_default();
+        Ok(ReadStep { groups, metrics, engine_seconds })
     }
 
     fn begins(&self) -> Result<(), EngineError> {

@@ -50,8 +50,7 @@ pub fn all_settings(
             )));
         }
         all.retain(|setting| setting.name != name);
-        let (key, remark) = (String::new(), "--engine-set".to_string());
-        all.push(Setting { name: name.to_string(), value, key, remark });
+        all.push(Setting::new(name, value, "", "--engine-set"));
     }
     Ok(all)
 }

@@ -3,6 +3,7 @@
 pub mod tracked;
 pub mod picture;
 
+use crate::base::visible;
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::words;
@@ -89,11 +90,7 @@ fn sides(comparison: &RunComparison) -> Section {
 
 fn files(name: &str, side: &ComparedRuns) -> String {
     let accuracy = &side.accuracy;
-    let shown = side.files.iter().take(SHOWN_FILES).map(|file| text::visible(file));
-    let more = match side.files.len().saturating_sub(SHOWN_FILES) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let files: Vec<String> = side.files.iter().map(|file| text::visible(file)).collect();
     let (samples, most) = (accuracy.samples, side.most_samples);
     let (samples, weights) = if samples < most {
         (format!("{samples} to {most}"), "; each problem has the same weight")
@@ -101,8 +98,8 @@ fn files(name: &str, side: &ComparedRuns) -> String {
         (samples.to_string(), "")
     };
     format!(
-        "{name}: {}{more} (n = {} problems × k = {samples} samples × S = {}{weights})",
-        text::joined(shown, ", "),
+        "{name}: {} (n = {} problems × k = {samples} samples × S = {}{weights})",
+        visible::first_of(&files, SHOWN_FILES, ", "),
         accuracy.problems,
         text::counted(accuracy.runs as usize, "run", "runs"),
     )
@@ -230,16 +227,13 @@ fn another_run(comparison: &RunComparison) -> Section {
 }
 
 fn in_words(verdict: &Verdict, smallest_p: f64, unit: Unit, same: Option<&str>) -> String {
-    let points = if unit == Unit::Share { " points" } else { "" };
     match verdict {
         Verdict::Improves => "B is better than A".into(),
         Verdict::Hurts => "B is worse than A".into(),
-        Verdict::Equivalent { within } => {
-            format!("equivalent within {}{points}", unit.show(*within))
-        }
+        Verdict::Equivalent { within } => format!("equivalent within {}", unit.sized(*within)),
         Verdict::Inconclusive { could_have_detected: Some(effect) } => format!(
-            "inconclusive: no effect is shown; one of {}{points} would be found in 80 % of cases",
-            unit.show(*effect)
+            "inconclusive: no effect is shown; one of {} would be found in 80 % of cases",
+            unit.sized(*effect)
         ),
         Verdict::Inconclusive { could_have_detected: None } => {
             let few = "too few runs, or too few that differ, to show any effect";

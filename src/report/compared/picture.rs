@@ -5,7 +5,7 @@ use crate::report::compared::{BESIDE, tracked};
 use crate::report::page::{
     self, Block, CurveLine, Curves, Figure, IntervalRow, Intervals, Page, Panel, Section, TableCell,
 };
-use crate::report::{text, words};
+use crate::report::{text, text::Unit, words};
 use crate::statistics::estimators;
 use crate::study::comparison::RunComparison;
 use crate::study::comparisons::Comparison;
@@ -61,14 +61,14 @@ pub fn of_arms(
     printed_margin: Option<f64>,
     declared_share: Option<f64>,
 ) -> Pictures {
-    let is_share = |it: &Comparison| it.declared.metric.is_avg_at_k();
-    let is_alike = |it: &&Comparison| is_share(it) == is_share(&compared.comparison);
+    let unit = words::unit_of(&compared.comparison);
+    let is_alike = |it: &&Comparison| words::unit_of(it) == unit;
     let beside = compared.beside.iter().filter(is_alike);
     let rows = [&compared.comparison].into_iter().chain(beside).map(|comparison| {
         let result = comparison.result.as_ref();
         let difference = (result.map(|it| it.difference), result.and_then(|it| it.interval));
-        let scale = if is_share(comparison) { 100.0 } else { 1.0 };
-        let of_scores = declared_share.filter(|_| is_share(comparison));
+        let scale = unit.scale();
+        let of_scores = declared_share.filter(|_| comparison.declared.metric.is_avg_at_k());
         let of_scores = of_scores.map(|it| scale * it / comparison.contrast_divisor as f64);
         let label = text::visible(&comparison.declared.metric.words());
         IntervalRow {
@@ -77,7 +77,7 @@ pub fn of_arms(
             ..IntervalRow::of(label, 1, difference, scale)
         }
     });
-    let x = if is_share(&compared.comparison) { "points" } else { "" };
+    let x = if unit == Unit::Share { "points" } else { "" };
     let line = words::comparison(&compared.comparison);
     let headline = [compared.comparison.word.words(), &line].map(text::visible).join(": ");
     Pictures { headline, figures: vec![difference(x, rows.collect())] }

@@ -17,8 +17,12 @@ fn made_up(name: &str, problems: usize, shift: f64) -> EvaluatedRun {
         let correct = (0..16).filter(|_| draw.uniform() < p).count() as u64;
         (format!("aime/{index:02}"), Counts { correct, samples: 16 })
     };
-    let problems = (0..problems).map(outcome).collect();
-    EvaluatedRun { path: PathBuf::from(name), problems, remarks: Vec::new(), set: None }
+    evaluated(name, (0..problems).map(outcome))
+}
+
+fn evaluated(path: &str, problems: impl IntoIterator<Item = (String, Counts)>) -> EvaluatedRun {
+    let problems = problems.into_iter().collect();
+    EvaluatedRun { path: PathBuf::from(path), problems, remarks: Vec::new(), set: None }
 }
 
 fn page(a: &[EvaluatedRun], b: &[EvaluatedRun], render: fn(&[Section]) -> String) -> String {
@@ -48,11 +52,8 @@ fn several_runs_a_side_make_the_run_the_unit() {
 
 #[test]
 fn what_no_interval_is_offered_for_says_why() {
-    let solved = |name: &str, correct| EvaluatedRun {
-        path: name.into(),
-        problems: (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })).collect(),
-        remarks: Vec::new(),
-        set: None,
+    let solved = |name: &str, correct| {
+        evaluated(name, (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })))
     };
     insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], |it| terminal::render(
         it, None
@@ -73,11 +74,8 @@ fn the_json_document_has_the_numbers_of_the_text() {
 #[test]
 fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
     let hostile = "\u{1b}[31m|<script>";
-    let run = |path: &str, correct| EvaluatedRun {
-        path: path.into(),
-        problems: [(hostile.to_string(), Counts { correct, samples: 4 })].into(),
-        remarks: Vec::new(),
-        set: None,
+    let run = |path: &str, correct| {
+        evaluated(path, [(hostile.to_string(), Counts { correct, samples: 4 })])
     };
     let of = |render| page(&[run(hostile, 1)], &[run("b", 3)], render);
     let (plain, markdown) = (of(|it| terminal::render(it, None)), of(markdown::sections));
@@ -87,11 +85,8 @@ fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
 
 #[test]
 fn problems_with_other_numbers_of_samples_are_told_and_weigh_the_same() {
-    let run = |samples: [u64; 2]| EvaluatedRun {
-        path: "t.csv".into(),
-        problems: samples.map(|k| (k.to_string(), Counts { correct: 1, samples: k })).into(),
-        remarks: Vec::new(),
-        set: None,
+    let run = |samples: [u64; 2]| {
+        evaluated("t.csv", samples.map(|k| (k.to_string(), Counts { correct: 1, samples: k })))
     };
     let text = page(&[run([2, 32])], &[run([2, 32])], markdown::sections);
     let size = "k = 2 to 32 samples × S = 1 run; each problem has the same weight)";
@@ -102,14 +97,8 @@ fn problems_with_other_numbers_of_samples_are_told_and_weigh_the_same() {
 fn problems_whose_runs_come_in_another_order_are_equal() {
     let runs = |correct: [u64; 3]| -> Vec<EvaluatedRun> {
         let counts = |correct| Counts { correct, samples: 10 };
-        let problems = |correct| (0..12).map(|i| (i.to_string(), counts(correct))).collect();
-        let run = |correct| EvaluatedRun {
-            path: "t".into(),
-            problems: problems(correct),
-            remarks: Vec::new(),
-            set: None,
-        };
-        correct.map(run).into()
+        let problems = |correct| (0..12).map(move |i| (i.to_string(), counts(correct)));
+        correct.map(|correct| evaluated("t", problems(correct))).into()
     };
     let text = page(&runs([1, 2, 3]), &runs([3, 2, 1]), markdown::sections);
     assert!(text.contains("0 up, 0 down, 12 equal"), "{text}");

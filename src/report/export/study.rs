@@ -1,12 +1,11 @@
 //! A study's cells as long-format tables, CSV or parquet. Without times, so that the same records give the same bytes.
 
 use crate::base::files;
-use crate::records::tables::columns::write_records;
+use crate::records::tables::columns::{self, ColumnRecord, write_records};
 use crate::records::{CellKey, EvaluationRow, MetricRow, OutcomeRow};
 use crate::report::{ReportError, text};
 use crate::study::Cell;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 type ExportRows<'a> = (Vec<MetricRow<'a>>, Vec<EvaluationRow<'a>>, Vec<OutcomeRow<'a>>);
@@ -72,50 +71,21 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
 /// The same as CSV, by RFC 4180 but with line feeds alone. Errors: when a file cannot be written.
 pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let (metrics, evaluations, outcomes) = rows(cells, keys);
-    let metrics = metrics
-        .iter()
-        .map(|row| line(row.key, &[&row.step, &row.updates, &row.metric, &row.value]));
-    let evaluations = evaluations.iter().map(|row| {
-        let [cons_at_k, reward_mean] = [row.cons_at_k, row.reward_mean]
-            .map(|it| it.map_or_else(String::new, |value| value.to_string()));
-        let own: [&dyn Display; 12] = [
-            &row.ending,
-            &row.set,
-            &row.step,
-            &row.updates,
-            &row.generated_rollouts,
-            &row.problems,
-            &row.samples,
-            &row.avg_at_k,
-            &cons_at_k,
-            &row.truncated_share,
-            &row.response_tokens_mean,
-            &reward_mean,
-        ];
-        line(row.key, &own)
-    });
-    let outcomes = outcomes.iter().map(|row| {
-        let correct = u8::from(row.correct);
-        line(row.key, &[&row.set, &row.step, &row.problem, &row.sample, &correct])
-    });
-    let of_evaluations = "ending,set,step,updates,generated_rollouts,problems,samples,avg_at_k,\
-                          cons_at_k,truncated_share,response_tokens_mean,reward_mean";
     let mut paths = Vec::new();
-    for (name, columns, lines) in [
-        ("metrics.csv", "step,updates,metric,value", metrics.collect::<String>()),
-        ("evaluations.csv", of_evaluations, evaluations.collect()),
-        ("outcomes.csv", "set,step,problem,sample,correct", outcomes.collect()),
+    for (name, lines) in [
+        ("metrics.csv", lines(&metrics)),
+        ("evaluations.csv", lines(&evaluations)),
+        ("outcomes.csv", lines(&outcomes)),
     ] {
-        let text = format!("cell,arms,seed,{columns}\n{lines}");
-        files::write_atomic(&out.join(name), text.as_bytes())?;
+        files::write_atomic(&out.join(name), lines.as_bytes())?;
         paths.push(out.join(name));
     }
     Ok(paths)
 }
 
-fn line(key: &CellKey, own: &[&dyn Display]) -> String {
-    let shared: [&dyn Display; 3] = [&key.cell, &key.arms, &key.seed];
-    text::joined(shared.iter().chain(own).map(|field| quoted(&field.to_string())), ",") + "\n"
+fn lines<R: ColumnRecord>(records: &[R]) -> String {
+    let line = |fields: Vec<String>| text::joined(fields.iter().map(|it| quoted(it)), ",") + "\n";
+    columns::texts(records).map(line).collect()
 }
 
 /// Quotes a CSV field, with an apostrophe where a spreadsheet would read a formula; numbers keep their sign.

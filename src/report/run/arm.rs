@@ -4,9 +4,8 @@ use crate::base::visible;
 use crate::experiment::{Experiment, compare};
 use crate::report::text;
 use crate::study::Effects;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
-use std::sync::LazyLock;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Technique {
@@ -16,30 +15,25 @@ pub struct Technique {
     pub settings: String,
 }
 
-/// `techniques.toml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PaperTechniques {
-    technique: Vec<PaperTechnique>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PaperTechnique {
-    name: String,
-    place: String,
-    keys: Vec<String>,
-}
-
-static TECHNIQUES: LazyLock<PaperTechniques> =
-    LazyLock::new(|| toml::from_str(include_str!("techniques.toml")).expect("the techniques"));
+/// The paper's, where it has them, and what the keys of their settings begin with.
+const TECHNIQUES: [(&str, &str, &[&str]); 5] = [
+    ("Clip-Higher", "§3.1, Eq. 10", &["dapo.clip."]),
+    ("Dynamic Sampling", "§3.2, Eq. 11", &["dapo.dynamic_sampling."]),
+    ("Token-level loss", "§3.3, Eq. 12", &["dapo.aggregation", "dapo.token_mean_unit"]),
+    ("Overlong Filtering", "§3.4", &["dapo.overlong.filter"]),
+    (
+        "Soft Overlong Punishment",
+        "§3.4, Eq. 13",
+        &["dapo.overlong.punishment.", "rollout.max_response_tokens"],
+    ),
+];
 
 /// Of a setting, as it is shown.
 const MOST_CHARACTERS: usize = 400;
 
 pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> {
     let settings = settings(experiment);
-    let technique = |name: &'static str, place, keys: &[String]| {
+    let technique = |name: &'static str, place, keys: &[&str]| {
         let is_of = |key: &str| keys.iter().any(|start| key.starts_with(start));
         let of = settings.iter().filter(|(key, _)| is_of(key));
         let shown = of.map(|(key, value)| format!("{} = {value}", key.trim_start_matches("dapo.")));
@@ -47,13 +41,12 @@ pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> 
         let on = effects.findings.iter().any(|it| it.technique == name && it.enabled);
         Technique { name, place, on, settings }
     };
-    let of_paper = TECHNIQUES.technique.iter();
-    let of_paper = of_paper.map(|it| technique(&it.name, it.place.as_str(), &it.keys));
-    let mut techniques: Vec<Technique> = of_paper.collect();
+    let mut techniques =
+        TECHNIQUES.map(|(name, place, keys)| technique(name, place, keys)).to_vec();
     if experiment.dapo.method.is_some() {
         let about = experiment.dapo.rules().about();
         let name = experiment.dapo.method_name();
-        let mut method = technique(name, about.source, &["dapo.method.".to_owned()]);
+        let mut method = technique(name, about.source, &["dapo.method."]);
         method.settings += &format!("; {}", about.differs);
         techniques.push(method);
     }

@@ -60,10 +60,10 @@ fn whole_names(parts: &[String], is_name: impl Fn(&str) -> bool) -> Vec<String> 
 
 fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Panel>, String> {
     let mut asked: Vec<&str> = arms.iter().filter_map(|ids| ids.first().copied()).collect();
-    let (mut seen, mut left_out) = (BTreeSet::new(), 0);
+    let (mut seen, mut beyond) = (BTreeSet::new(), 0);
     if asked.is_empty() {
         let (drawn, all) = answer::arms_asked_about(context);
-        (left_out, asked) = (all - drawn.len(), drawn);
+        (beyond, asked) = (all - drawn.len(), drawn);
         asked.retain(|id| seen.insert(context.arm(id).map_or(*id, |arm| &arm.arm_sha256)));
     } else {
         asked.retain(|id| seen.insert(*id));
@@ -73,12 +73,21 @@ fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Pan
     let has = |label: &String| curves.lines.iter().any(|line| line.label == *label);
     let labels: Vec<String> = asked.iter().map(|id| context.label(id)).collect();
     let absent: Vec<String> = labels.into_iter().filter(|label| !has(label)).collect();
-    if curves.lines.is_empty() || !absent.is_empty() {
-        let (clock, absent) = (clock.words(), text::listed(&absent));
-        return Err(format!("no evaluation on {set} over {clock} is recorded: {absent}"));
+    if !absent.is_empty() {
+        let (clock, names) = (clock.words(), text::listed(&absent));
+        let none = format!("no evaluation on {set} over {clock} is recorded: {names}");
+        if curves.lines.is_empty() || !arms.is_empty() {
+            return Err(none);
+        }
+        curves.left_out.push(format!("{none}; not drawn"));
+    }
+    if beyond > 0 {
+        let (drawn, all) = (curves.lines.len(), asked.len() + beyond);
+        curves.left_out.push(format!(
+            "{drawn} of {all} arms are drawn, those of shown differences first: --arms chooses others, or all"
+        ));
     }
     curves.size = PanelSize::Whole;
-    curves.arms_left_out = left_out;
     own_styles(&mut curves);
     curves.unit = format!("avg@k on {set}, %");
     Ok(vec![Panel::Curves(curves)])

@@ -7,7 +7,7 @@ use crate::statistics::Mean;
 use crate::study::{
     ArmTimes, FamilyResult, GridSummary, analysis::SpreadDesign, comparisons::Comparison,
 };
-use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 pub fn section(context: &Context) -> Section {
@@ -145,24 +145,15 @@ fn with_effect(sigma: f64, effect: Option<f64>) -> String {
     format!("{sigma} points, with which {effect} could have been found")
 }
 
-/// `assumptions.toml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Assumptions {
-    runs: Vec<String>,
-    blocks: Vec<String>,
-    both: Vec<String>,
-}
-
-static ASSUMPTIONS: LazyLock<Assumptions> =
+/// `runs` and `blocks`, of a study's unit, and `both`.
+static ASSUMPTIONS: LazyLock<BTreeMap<String, Vec<String>>> =
     LazyLock::new(|| toml::from_str(include_str!("assumptions.toml")).expect("lists of sentences"));
 
 fn assumptions(context: &Context) -> Vec<String> {
     let remarks = context.analysis.remarks.iter().map(|it| text::visible(&words::remark(it)));
     let remarks = remarks.map(|remark| text::sentence(&text::capital(&remark)));
-    let Assumptions { runs, blocks, both } = &*ASSUMPTIONS;
-    let of_unit = if context.analysis.declaration.paired { blocks } else { runs };
-    remarks.chain(of_unit.iter().chain(both).cloned()).collect()
+    let unit = if context.analysis.declaration.paired { "blocks" } else { "runs" };
+    remarks.chain([unit, "both"].iter().flat_map(|of| ASSUMPTIONS[*of].clone())).collect()
 }
 
 fn equivalence(context: &Context) -> Option<Table> {

@@ -3,8 +3,7 @@
 use crate::base::visible;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::collection::Study;
-use crate::study::{Cell, membership};
+use crate::study::{Cell, collection::Study};
 
 pub fn section(context: &Context) -> Section {
     let cells = context.counted_cells();
@@ -23,11 +22,7 @@ pub fn section(context: &Context) -> Section {
 }
 
 pub fn programs(study: &Study, name: impl Fn(&str) -> String) -> Option<String> {
-    let arms = study.arms().map(|(id, _)| {
-        let cells = study.cells_of(&id);
-        (id, cells)
-    });
-    let by_sources = membership::arms_by_sources(arms);
+    let by_sources = study.arms_by_sources();
     let shown = |digest: &&str| {
         if digest.is_empty() {
             "one that states none".to_owned()

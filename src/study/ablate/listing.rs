@@ -1,6 +1,6 @@
 //! `cells.jsonl`: cells by number. Tasks on other machines name cells by it, so that a number never changes.
 
-use crate::base::files::{self, FileError, foreign};
+use crate::base::files::{self, FileError};
 use crate::study::{Job, StudyError, ablate::AblateStudy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,8 +94,4 @@ pub fn find(study: &AblateStudy, index: u64) -> Result<ListedCell, StudyError> {
         let reason = format!("there is no cell {index}; it has {count} cells, from 0");
         StudyError::invalid(path(study), reason)
     })
-}
-
-pub fn place(study: &AblateStudy, name: &str) -> Result<PathBuf, StudyError> {
-    Ok(foreign::inside(study.root(), name)?)
 }

@@ -314,32 +314,36 @@ fn fitted(cell: Cell) -> Cell {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::study) mod tests {
     use super::*;
     use crate::experiment::extends;
     use crate::records::Counters;
     use crate::training::run::inputs;
     use std::path::Path;
 
-    fn long(steps: u64, metrics: u64) -> Cell {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let experiment = extends::load(&root.join("experiments/dapo.toml")).unwrap();
-        let digest = |name: &str| (name.to_string(), files::sha256(name.as_bytes()));
-        let inputs: BTreeMap<String, String> =
-            ["data/train", "base/config.json", "base/tokenizer.json", "base/model.safetensors"]
-                .map(digest)
-                .into();
+    pub fn digests<const N: usize>(names: [&str; N]) -> BTreeMap<String, String> {
+        names.map(|name| (name.to_string(), files::sha256(name.as_bytes()))).into()
+    }
+
+    pub fn bare(experiment: &Experiment) -> Cell {
+        let [config, tokenizer, weights] =
+            ["base/config.json", "base/tokenizer.json", "base/model.safetensors"];
+        let inputs = digests(["data/train", "data/dev", config, tokenizer, weights]);
         let manifest = Manifest {
             harness: "0.1.0".into(),
             name: "dapo".into(),
             arm_sha256: experiment.arm_sha256(),
             seed: experiment.execution.seed,
-            run_key: inputs::run_key(&experiment, &inputs),
+            run_key: inputs::run_key(experiment, &inputs),
             exactness: "exact".into(),
             inputs,
         };
-        let nowhere = RunFolder::at("no/such/folder");
-        let bare = failed(&experiment, &manifest, &nowhere, "a test");
+        failed(experiment, &manifest, &RunFolder::at("no/such/folder"), "")
+    }
+
+    fn long(steps: u64, metrics: u64) -> Cell {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let experiment = extends::load(&root.join("experiments/dapo.toml")).unwrap();
         let name = |number| match number {
             0 => "rollout/accuracy".to_string(),
             1 => GENERATED.to_string(),
@@ -350,7 +354,7 @@ mod tests {
         Cell {
             counters: vec![Counters::default(); steps as usize],
             metrics: (0..metrics).map(|metric| (name(metric), column(metric))).collect(),
-            ..bare
+            ..bare(&experiment)
         }
     }
 

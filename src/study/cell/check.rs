@@ -2,6 +2,7 @@
 //! every digest, but must keep what a run binds together. Failed runs: only identity and shape.
 
 use crate::algorithm::{AtCap, DynamicSampling};
+use crate::base::files;
 use crate::experiment::{Experiment, sets, validate};
 use crate::policy::checkpoint::weights;
 use crate::records::{Counters, audit::RECORDS, run_folder::THIRTY_YEARS_SECONDS};
@@ -111,7 +112,7 @@ fn shape(cell: &Cell) -> Result<(), String> {
 }
 
 fn digests(cell: &Cell) -> Result<(), String> {
-    let head = cell.ledger_head.as_deref().is_some_and(is_digest);
+    let head = cell.ledger_head.as_deref().is_some_and(files::is_sha256);
     ensure(head, "`ledger_head` is no SHA-256, and the run did not fail")?;
     // A run may diverge before its first checkpoint.
     let weights = (cell.ending != CellEnding::Diverged).then_some(weights::SINGLE);
@@ -121,14 +122,16 @@ fn digests(cell: &Cell) -> Result<(), String> {
     }
     let tables = cell.evaluations.iter().map(|it| (&it.set, &it.outcomes_sha256));
     let sets = cell.problems.iter().map(|(set, ids)| (set, &ids.sha256));
-    match cell.digests.iter().chain(tables).chain(sets).find(|(_, digest)| !is_digest(digest)) {
+    match cell
+        .digests
+        .iter()
+        .chain(tables)
+        .chain(sets)
+        .find(|(_, digest)| !files::is_sha256(digest))
+    {
         Some((name, _)) => Err(format!("the digest of {name} is no SHA-256")),
         None => Ok(()),
     }
-}
-
-pub fn is_digest(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn ending(cell: &Cell) -> Result<(), String> {

@@ -50,20 +50,29 @@ pub fn leaves(place: &str, one: &Value, other: &Value) -> Vec<DifferingLeaf> {
     match (one, other) {
         (one, other) if one == other => Vec::new(),
         (Value::Object(_), Value::Object(_)) => {
-            let inside = |key| leaves(&format!("{place}, {key}"), &one[key], &other[key]);
+            let inside = |key: &String| {
+                let place = format!("{place}, {key}");
+                match (one.get(key), other.get(key)) {
+                    (Some(one), Some(other)) => leaves(&place, one, other),
+                    (one, other) => vec![differing(&place, one, other)],
+                }
+            };
             keys(one, other).iter().flat_map(inside).collect()
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             let inside = |(index, (a, b))| leaves(&format!("{place}[{index}]"), a, b);
             a.iter().zip(b).enumerate().flat_map(inside).collect()
         }
-        _ => {
-            let shown = |value: &Value| visible::shortened(&value.to_string(), 120);
-            let are_texts = one.is_string() && other.is_string();
-            let (place, one, other) = (place.to_string(), shown(one), shown(other));
-            vec![DifferingLeaf { place, one, other, are_texts }]
-        }
+        (one, other) => vec![differing(place, Some(one), Some(other))],
     }
+}
+
+fn differing(place: &str, one: Option<&Value>, other: Option<&Value>) -> DifferingLeaf {
+    let shown = |value: Option<&Value>| {
+        value.map_or("absent".to_string(), |value| visible::shortened(&value.to_string(), 120))
+    };
+    let are_texts = one.is_some_and(Value::is_string) && other.is_some_and(Value::is_string);
+    DifferingLeaf { place: place.to_string(), one: shown(one), other: shown(other), are_texts }
 }
 
 fn keys(one: &Value, other: &Value) -> BTreeSet<String> {

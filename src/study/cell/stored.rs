@@ -117,10 +117,8 @@ impl Stored {
         if is_made && !paths.model.exists() {
             return Ok((there, recorded));
         }
-        let more = faults.len().saturating_sub(3);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let faults = faults[..faults.len().min(3)].join("; ");
-        Err(StudyError::invalid(recorded.path, format!("{faults}{more}; {WAY_OUT}")).into())
+        let faults = visible::first_of(&faults, 3, "; ");
+        Err(StudyError::invalid(recorded.path, format!("{faults}; {WAY_OUT}")).into())
     }
 }
 

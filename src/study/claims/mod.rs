@@ -18,25 +18,21 @@ use std::path::Path;
 
 pub const FILE: &str = "claims.toml";
 
-const SHIPPED: &str = include_str!("../../../experiments/claims.toml");
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
     pub claims: Vec<Claim>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     pub id: String,
     pub claim: String,
     pub source: ClaimSource,
     /// What the benchmark was made or tuned to show; its truth here is no news.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positive_control: Option<String>,
     /// Why no part can test it at this scale.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_testable: Option<String>,
     #[serde(default)]
     pub parts: Vec<ClaimPart>,
@@ -52,7 +48,7 @@ pub struct ClaimSource {
     pub table: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimPart {
     pub id: String,
@@ -62,13 +58,11 @@ pub struct ClaimPart {
     pub test: Test,
     pub rule: ClaimRule,
     /// The size of the difference that is claimed, in the unit of the metric. Without it a claim is of a direction alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_size: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperCheck>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Test {
     Difference { arm: String, reference: String, metric: Metric, direction: Direction },
@@ -115,7 +109,8 @@ impl Test {
 }
 
 pub fn shipped() -> Claims {
-    parse(SHIPPED).expect("experiments/claims.toml holds the claims")
+    let text = include_str!("../../../experiments/claims.toml");
+    parse(text).expect("experiments/claims.toml holds the claims")
 }
 
 /// The folder's `claims.toml`, else the paper's claims for a study of mini-AIME, else nothing.

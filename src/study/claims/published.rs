@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::sync::LazyLock;
 
 /// A question to the paper's figures and tables. Its form is that of `golden/paper/evidence.py`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct PaperCheck(Value);
 

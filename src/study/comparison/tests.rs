@@ -127,18 +127,13 @@ fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
 /// samples.
 fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
     use crate::experiment::extends;
-    use crate::records::{Counters, Manifest, RunFolder};
-    use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, cell::build};
+    use crate::records::Counters;
+    use crate::study::cell::build::tests::{bare, digests};
+    use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
     let mut experiment =
         extends::load(Path::new("experiments/arms/dynamic-sampling.toml")).unwrap();
     experiment.execution.seed = seed;
     experiment.evaluation.samples.insert("dev".into(), 2);
-    let digests = |names: &[&str]| -> BTreeMap<String, String> {
-        names.iter().map(|it| (it.to_string(), files::sha256(it.as_bytes()))).collect()
-    };
-    let weights = "base/model.safetensors";
-    let inputs =
-        digests(&["data/train", "data/dev", "base/config.json", "base/tokenizer.json", weights]);
     let evaluation = CellEvaluation {
         set: "dev".into(),
         counters: Counters::default(),
@@ -151,15 +146,6 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         reward_mean: None,
         outcomes_sha256: files::sha256(b"table"),
     };
-    let manifest = Manifest {
-        harness: "0".into(),
-        name: "grpo".into(),
-        arm_sha256: experiment.arm_sha256(),
-        seed,
-        run_key: crate::training::run::inputs::run_key(&experiment, &inputs),
-        exactness: "exact".into(),
-        inputs,
-    };
     let ids = ProblemIds { count: 4, sha256: files::sha256(ids.as_bytes()), ..Default::default() };
     let records = ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl", "model.safetensors"];
     let cell = Cell {
@@ -167,8 +153,8 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         problems: [("dev".to_string(), ids)].into(),
         evaluations: vec![evaluation],
         ledger_head: Some(files::sha256(b"head")),
-        digests: digests(&records),
-        ..build::failed(&experiment, &manifest, &RunFolder::at("no/such/folder"), "")
+        digests: digests(records),
+        ..bare(&experiment)
     };
     cell.sealed().write(folder).unwrap()
 }

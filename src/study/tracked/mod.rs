@@ -23,8 +23,8 @@ pub struct TrackedOptions {
     pub metric: Option<String>,
     /// What the budget of curves counts: steps, tokens, seconds, or a column that has a running total. Seconds count
     /// from a run's start, or from its first logged point where the file has times of day. The budget
-    /// is the last place up to the smallest end of a run at which all runs have a value, or else that end; what comes
-    /// after it does not count.
+    /// is the last place up to the smallest end of a run at which all runs have a value, or else (and where that place is
+    /// in the first half) that end; what comes after it does not count.
     #[arg(long, value_name = "CLOCK", default_value = "steps", requires = "curves")]
     pub at: String,
     /// Compare the mean over this last share of the budget, such as 0.2: of the points at the places that all runs

@@ -345,17 +345,14 @@ fn longest_gap(clock: &TrackedCurve) -> Option<u64> {
     (usual > 0.0 && longest > 20.0 * usual && longest > 0.05 * all).then_some(longest as u64)
 }
 
-/// The places that all runs have, up to the last of the run that is read least far before `end`: a curve that is read
-/// further is further on. `None` where another run lacks that place, or most of the budget would be lost.
+/// The places up to `end` that all runs have; `None` where most of the budget would be lost.
 fn shared_places(read: &[OnClock], end: f64) -> Option<Vec<f64>> {
-    let last = |read: &OnClock| read.points.iter().map(|(at, _)| *at).rfind(|at| *at <= end);
-    let least = read.iter().filter_map(last).reduce(f64::min)?;
     let has = |read: &OnClock, place: f64| {
         read.points.binary_search_by(|(at, _)| at.total_cmp(&place)).is_ok()
     };
     let mut places: Vec<f64> = read[0].points.iter().map(|(at, _)| *at).collect();
-    places.retain(|place| *place <= least && read.iter().all(|read| has(read, *place)));
-    (places.last() == Some(&least) && 2.0 * least >= end).then_some(places)
+    places.retain(|place| *place <= end && read.iter().all(|read| has(read, *place)));
+    places.last().is_some_and(|last| 2.0 * last >= end).then_some(places)
 }
 
 fn in_window(at: f64, budget: f64, options: &TrackedOptions) -> bool {

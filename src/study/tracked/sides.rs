@@ -20,7 +20,7 @@ pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, S
     for path in paths {
         let (file, part) = file_and_part(path);
         let (chosen, other, several) =
-            named(file, part, tracked::read_for(Path::new(file), &options.at, metric)?)?;
+            named(file, part, tracked::read(Path::new(file), &options.at, metric)?)?;
         others.extend(other);
         names.extend(several);
         for run in chosen.iter().filter(|run| run.notes.format != tracked::TABLE) {

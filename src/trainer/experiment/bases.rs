@@ -15,13 +15,10 @@ pub struct BaseRecipe {
     pub recipe: String,
     pub minutes: u64,
     /// The justfile's recipe that fetches the model to tune; without `tunes` it tunes it too, the same for all seeds.
-    #[serde(default)]
     pub just: Option<String>,
     /// A Python script, and the folder into which it writes the recipe's texts, from the root of the repository.
-    #[serde(default)]
     pub texts: Option<(String, String)>,
     /// The model that the recipe tunes; without it the recipe trains a policy from nothing.
-    #[serde(default)]
     pub tunes: Option<String>,
 }
 

@@ -69,7 +69,7 @@ fn arms() -> Vec<(PathBuf, String)> {
         let names = files::list(folder).unwrap_or_default().into_iter();
         names.filter(|name| name.ends_with(".toml")).map(move |name| folder.join(name))
     });
-    let shipped = shipped::paths().into_iter().map(PathBuf::from);
+    let shipped = shipped::all().map(|(path, _)| PathBuf::from(path));
     let shipped =
         shipped.filter(|path| path.parent().is_some_and(|it| FOLDERS.map(Path::new).contains(&it)));
     let all: BTreeSet<PathBuf> = all.chain(shipped).collect();

@@ -29,22 +29,19 @@ const OTHERS: [Shipped; 15] = shipped![
     "grids/mismatch.toml" "engines/grpo.toml" "engines/verl-grpo.toml" "more-products.toml" "bench.toml" "base.toml"
 ];
 
-/// Paths and texts of arms that stand in their method's file.
 pub fn methods() -> impl Iterator<Item = (String, &'static str)> {
-    let path = |file: &&str| format!("experiments/methods/{}.toml", file.replace('_', "-"));
-    methods::FILES.iter().map(path).zip(methods::ARMS.iter().copied())
+    let path = |kind: &&str| format!("experiments/methods/{kind}.toml");
+    methods::KINDS.iter().map(path).zip(methods::ARMS.iter().copied())
 }
 
-pub fn paths() -> Vec<String> {
-    let own = ARMS.iter().chain(&OTHERS).map(|(path, _)| (*path).to_string());
-    own.chain(methods().map(|(path, _)| path)).collect()
+/// Paths and texts of all experiments and grids; the paths start from the root of the repository.
+pub fn all() -> impl Iterator<Item = (String, &'static str)> {
+    let own = ARMS.iter().chain(&OTHERS).map(|(path, text)| (path.to_string(), *text));
+    own.chain(methods())
 }
 
-/// The text of an experiment or a grid, by its path from the root of the repository.
 pub fn text(path: &Path) -> Option<&'static str> {
-    let own = ARMS.iter().chain(&OTHERS).find(|(own, _)| path == Path::new(own));
-    let of_method = || methods().find(|(own, _)| path == Path::new(own)).map(|(_, text)| text);
-    own.map(|(_, text)| *text).or_else(of_method)
+    all().find(|(own, _)| path == Path::new(own)).map(|(_, text)| text)
 }
 
 pub fn name(path: &str) -> String {
@@ -142,7 +139,7 @@ mod tests {
                 assert_eq!(text(&path), Some(stored.as_str()), "{}", path.display());
             }
         }
-        for path in paths() {
+        for (path, _) in all() {
             let path = Path::new(&path);
             if path.starts_with(GRIDS) {
                 file::load(path).unwrap();

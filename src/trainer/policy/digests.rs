@@ -20,7 +20,7 @@ pub fn tensors<'a>(
 ) -> String {
     match how {
         TensorDigest::Bytes => ledger::tensors(named.map(values)),
-        TensorDigest::OnACard => summed(named, ledger::on_a_card),
+        TensorDigest::OnACard => ledger::on_a_card(&summed(named)),
     }
 }
 
@@ -32,12 +32,7 @@ pub fn moments<'a>(
 ) -> String {
     match how {
         TensorDigest::Bytes => ledger::moments(updates, both.map(|named| named.map(values))),
-        TensorDigest::OnACard => {
-            let [first, second] = both;
-            summed(first, |first| {
-                summed(second, |second| ledger::moments_on_a_card(updates, [first, second]))
-            })
-        }
+        TensorDigest::OnACard => ledger::moments_on_a_card(updates, &both.map(summed)),
     }
 }
 
@@ -52,15 +47,11 @@ fn values((name, tensor): (&String, Tensor)) -> (&String, Vec<f32>) {
     (name, fast::values(&tensor))
 }
 
-fn summed<'a>(
-    named: impl Iterator<Item = (&'a String, Tensor)>,
-    digest: impl FnOnce(Summed) -> String,
-) -> String {
+fn summed<'a>(named: impl Iterator<Item = (&'a String, Tensor)>) -> Summed<'a> {
     let named: Vec<(&String, Tensor)> = named.collect();
-    let counts: Vec<(&String, usize)> =
-        named.iter().map(|(name, tensor)| (*name, tensor.numel())).collect();
     let tensors: Vec<&Tensor> = named.iter().map(|(_, tensor)| tensor).collect();
-    digest(Summed { counts: &counts, sums: &flat::sums(&tensors) })
+    let counts = named.iter().map(|(name, tensor)| (*name, tensor.numel()));
+    Summed { counts: counts.collect(), sums: flat::sums(&tensors) }
 }
 
 #[cfg(test)]

@@ -100,12 +100,4 @@ pub enum OptimizerError {
     /// Finite weights whose products are not, such as one with the norm before it.
     #[error("the update would make products of the weights infinite")]
     Products,
-    #[error("{what} of {tensor}: {expected} elements expected, got {got}")]
-    Mismatch {
-        what: &'static str,
-        tensor: String,
-        /// Elements of the parameter; 0 when there is no such parameter.
-        expected: usize,
-        got: usize,
-    },
 }

@@ -9,7 +9,7 @@ use crate::task::prompt;
 use crate::task::reward::program::answer::Ready;
 use crate::task::reward::program::worker::MATH_VERIFY;
 use crate::task::reward::program::{
-    Asked, DISAGREEING, Graders, Ungraded, are_lost_together, metric, placed,
+    Asked, DISAGREEING, Graded, Graders, Ungraded, metric, not_graded, placed,
 };
 use crate::task::reward::{self, Grade};
 use serde::Serialize;
@@ -123,7 +123,7 @@ impl Grader {
     }
 
     pub fn takes_batches(&self) -> bool {
-        matches!(self, Self::Program { graders, .. } if graders.ready().takes_batches())
+        matches!(self, Self::Program { graders, .. } if graders.ready().form.takes_batches())
     }
 
     /// What the program is, as inputs of a run: digests of its files, versions of Python and packages.
@@ -245,44 +245,27 @@ impl Grader {
         let asked: Vec<Asked> = responses.iter().filter_map(|it| self.asked(*it)).collect();
         let mut results = graders.grade(&asked);
         let mut tally = Tally::default();
-        let again = twice.of(asked.len(), graders.ready().takes_batches());
+        let again = twice.of(asked.len(), graders.ready().form.takes_batches());
         if results.iter().all(Result::is_ok) {
             if graders.program().allow_nondeterministic {
                 tally.twice = again.len() as u64;
             }
             tally.disagreeing = graders.grade_again(&asked, &again, &mut results);
         }
-        let mut grades = Vec::with_capacity(results.len());
-        let mut errors: BTreeMap<usize, Ungraded> = BTreeMap::new();
-        for (index, result) in results.into_iter().enumerate() {
-            match result {
-                Ok(grade) => grades.push(grade),
-                Err(error) => drop(errors.insert(index, error)),
-            }
-        }
-        if let Some((&first, error)) = errors.iter().next() {
-            let problem = |index: usize| responses[index].0.id.clone();
-            let kept = |(index, asked): (usize, Asked)| UngradedResponse {
-                problem: problem(index),
-                asked,
-                error: errors.get(&index).map(ToString::to_string),
-            };
-            let all = asked.len();
-            let failed = if are_lost_together(&errors.values().collect::<Vec<_>>(), all) {
-                format!("none of {all} responses was graded")
-            } else {
-                let (failed, number, problem) = (errors.len(), first + 1, problem(first));
-                format!(
-                    "{failed} of {all} responses were not graded; the first is response {number} (problem {problem})"
-                )
+        let place = |first: usize| format!("problem {}", responses[first].0.id);
+        if let Some((failed, error)) = not_graded(&results, place) {
+            let kept = |((asked, result), (problem, ..)): ((Asked, &Graded), &Answered)| {
+                let error = result.as_ref().err().map(ToString::to_string);
+                UngradedResponse { problem: problem.id.clone(), asked, error }
             };
             return Err(Box::new(UngradedBatch {
                 program: graders.program().name(),
                 failed,
                 error: error.clone(),
-                batch: asked.into_iter().enumerate().map(kept).collect(),
+                batch: asked.into_iter().zip(&results).zip(responses).map(kept).collect(),
             }));
         }
+        let grades: Vec<Grade> = results.into_iter().flatten().collect();
         for (name, number) in grades.iter().flat_map(|grade| &grade.extra) {
             let own = tally.extra.entry(name.clone()).or_default();
             *own = (own.0 + number, own.1 + 1);

@@ -1,6 +1,6 @@
 //! Responses to grade, from a file: JSON lines of this program, of verl and of lm-eval, and tables of a run folder.
 
-use crate::base::files::{self, foreign};
+use crate::base::files::foreign;
 use crate::base::visible;
 use crate::experiment::Verifier;
 use crate::records::StoredResponse;
@@ -74,9 +74,7 @@ impl ResponseLine {
 
     /// A text, or the JSON of what only a program reads.
     pub fn ground_truth(&self) -> String {
-        let stated = self.for_program();
-        let json = || files::canonical_json_line(&stated);
-        stated.as_str().map_or_else(json, str::to_string)
+        schema::as_text(&self.for_program())
     }
 
     pub fn disregard_rule(&mut self) -> bool {

@@ -167,7 +167,6 @@ impl UpdateError {
                     NotFinite::Updated { update, tensor, value: what.to_string() }
                 }
                 OptimizerError::Products => NotFinite::Products { update },
-                OptimizerError::Mismatch { .. } => return None,
             },
             Self::Numerics(_) => return None,
         };

@@ -1,5 +1,6 @@
 //! Prompts with more than `max_prompt_tokens` tokens: those of a set are counted before one message tells of them.
 
+use crate::algorithm::Prompt;
 use crate::task::TaskError;
 
 #[derive(Debug, Default)]
@@ -10,18 +11,21 @@ pub struct LongPrompts {
 }
 
 impl LongPrompts {
-    /// Errors: one of another kind.
-    pub fn add(&mut self, error: TaskError) -> Result<(), TaskError> {
-        let prompt = match error {
-            TaskError::TooLong { id, tokens, .. } => (false, tokens, id),
-            TaskError::TooLongText { id, bytes, .. } => (true, bytes, id),
-            error => return Err(error),
+    /// The prompt, unless it is too long. Errors: one of another kind.
+    pub fn counted(
+        &mut self,
+        prompt: Result<Prompt, TaskError>,
+    ) -> Result<Option<Prompt>, TaskError> {
+        let long = match prompt {
+            Err(TaskError::TooLong { id, tokens, .. }) => (false, tokens, id),
+            Err(TaskError::TooLongText { id, bytes, .. }) => (true, bytes, id),
+            other => return other.map(Some),
         };
         self.count += 1;
-        if (prompt.0, prompt.1) > (self.longest.0, self.longest.1) {
-            self.longest = prompt;
+        if (long.0, long.1) > (self.longest.0, self.longest.1) {
+            self.longest = long;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// `problems`: all of the set; `setting`: how the user states another limit. Errors: their number and the longest.
@@ -47,7 +51,7 @@ mod tests {
     fn all_prompts_that_are_too_long_are_counted_and_the_longest_is_named() {
         let mut long = LongPrompts::default();
         for (id, tokens) in [("a", 30), ("b", 90), ("c", 31)] {
-            long.add(TaskError::TooLong { id: id.into(), tokens, limit: 24 }).unwrap();
+            long.counted(Err(TaskError::TooLong { id: id.into(), tokens, limit: 24 })).unwrap();
         }
         let refused = long.refuse(8, 24, "--max-prompt-tokens N").unwrap_err().to_string();
         assert_eq!(
@@ -57,11 +61,15 @@ mod tests {
         );
         assert!(LongPrompts::default().refuse(8, 24, "").is_ok());
         let mut long = LongPrompts::default();
-        long.add(TaskError::TooLongText { id: "d".into(), bytes: 12_000, limit: 24 }).unwrap();
-        long.add(TaskError::TooLong { id: "e".into(), tokens: 20_000, limit: 24 }).unwrap();
+        for error in [
+            TaskError::TooLongText { id: "d".into(), bytes: 12_000, limit: 24 },
+            TaskError::TooLong { id: "e".into(), tokens: 20_000, limit: 24 },
+        ] {
+            assert!(long.counted(Err(error)).unwrap().is_none());
+        }
         let refused = long.refuse(8, 24, "").unwrap_err().to_string();
         assert!(refused.contains("problem d, has 12000 bytes"), "{refused}");
         let other = TaskError::EmptyPrompt { id: "f".into() };
-        assert!(LongPrompts::default().add(other).is_err());
+        assert!(LongPrompts::default().counted(Err(other)).is_err());
     }
 }

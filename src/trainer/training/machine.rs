@@ -42,14 +42,14 @@ fn control_group_bytes() -> Option<u64> {
     for line in own.lines() {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next(), parts.next(), parts.next());
-        let inside = path.unwrap_or_default().trim_start_matches('/');
-        match controllers {
-            Some("") => groups.push((groups[0].0.join(inside), groups[0].1)),
-            Some(names) if names.split(',').any(|name| name == "memory") => {
-                groups.push((groups[1].0.join(inside), LEGACY));
-            }
-            _ => (),
-        }
+        let inside = Path::new(path.unwrap_or_default().trim_start_matches('/'));
+        let (root, names) = match controllers {
+            Some("") => groups[0].clone(),
+            Some(names) if names.split(',').any(|name| name == "memory") => groups[1].clone(),
+            _ => continue,
+        };
+        // A limit may be that of any group above.
+        groups.extend(inside.ancestors().map(|group| (root.join(group), names)));
     }
     groups.iter().filter_map(|(folder, names)| left_in(folder, names)).min()
 }

@@ -11,7 +11,6 @@ use crate::task::{
     ChatTemplate, DataSets, EarnedTruths, Grader, Reading, RowKeys, TaskError, Tokenizer,
     chat_template, data, prompt, reward,
 };
-use crate::training::plan::phases;
 use crate::training::run::inputs;
 use crate::training::{TrainingError, tuned};
 use std::path::{Component, Path, PathBuf};
@@ -134,7 +133,7 @@ pub fn files(
         stated.extend(of_prompt.remove(key).map(|value| ("prompt", key, value)));
     }
     // 135 million parameters learned with 2e-5; the paper has 1e-6 for 32 billion.
-    let parameters = phases::parameters(&config);
+    let parameters = config.parameters() as f64;
     if parameters >= 5e7 {
         let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
         notes.push(format!(

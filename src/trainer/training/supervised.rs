@@ -304,28 +304,9 @@ impl Stage {
 mod tests {
     use super::*;
     use crate::experiment::PromptTemplate;
-    use crate::policy::{Config, Family};
+    use crate::policy::{Config, model::config::tests::tiny};
     use crate::task::data::embedded::characters;
     use crate::task::data::embedded::word_problems::WordProblems;
-
-    fn small(vocab_size: i64) -> Qwen2 {
-        let config = Config {
-            family: Family::Qwen2,
-            vocab_size,
-            hidden_size: 32,
-            intermediate_size: 64,
-            num_hidden_layers: 2,
-            num_attention_heads: 2,
-            num_key_value_heads: 1,
-            head_dim: 16,
-            max_position_embeddings: 256,
-            rope_theta: 1e4,
-            rope_scaling: None,
-            rms_norm_eps: 1e-6,
-            tie_word_embeddings: true,
-        };
-        Qwen2::initialise(config, 1)
-    }
 
     #[test]
     fn the_loss_is_a_mean_over_the_response_and_its_end_alone() {
@@ -335,7 +316,9 @@ mod tests {
         let config = serde_json::json!({"eos_token_id": characters::EOS_TOKEN_ID});
         crate::base::files::write_json(&folder.path().join("config.json"), &config).unwrap();
         let tokenizer = Tokenizer::load(folder.path()).unwrap();
-        let model = small(characters::vocabulary_size(&alphabet) as i64);
+        let vocab_size = characters::vocabulary_size(&alphabet) as i64;
+        let config = Config { vocab_size, max_position_embeddings: 256, ..tiny() };
+        let model = Qwen2::initialise(config, 1);
         let stage = Stage {
             name: "form".to_string(),
             updates: 1,

@@ -95,7 +95,8 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationErro
     if let Some(first) = &first {
         search.add_unseen(first, findings.get_or_insert_default())?;
     }
-    let identity = named(&a.identity(), &b.identity());
+    let (own, other) = (a.identity(), b.identity());
+    let identity = named(compare::differing_keys(&own, &other), &own, &other);
     let length = |side: &DiffSide| {
         (side.steps(), side.records.is_unfinished(), side.records.evaluations.len())
     };
@@ -128,15 +129,11 @@ fn is_step(component: &str) -> bool {
     STEP_COMPONENTS.contains(&component)
 }
 
-fn named(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<Named> {
-    pairs(compare::differing_keys(a, b), a, b)
-}
-
 fn differing_facts(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<Named> {
-    pairs(environment::differing(a, b), a, b)
+    named(environment::differing(a, b), a, b)
 }
 
-fn pairs(
+fn named(
     names: BTreeSet<&String>,
     a: &BTreeMap<String, String>,
     b: &BTreeMap<String, String>,

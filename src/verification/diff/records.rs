@@ -1,6 +1,9 @@
 //! Compares stored records of one rollout step or evaluation.
 
-use crate::records::{EvaluationRecord, Outcome, RolloutRow, StepMetrics, tables::OutcomeRecord};
+use crate::records::{
+    Counters, DivergenceRecord, EvaluationRecord, Outcome, RolloutRow, StepMetrics,
+    tables::OutcomeRecord,
+};
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::ulps::Value;
 use crate::verification::{DiffPlace, DiffTally};
@@ -78,13 +81,7 @@ fn place(row: &RolloutRow) -> DiffPlace {
 pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<DiffFinding> {
     let mut tally = DiffTally::new("metrics", "metrics.jsonl", "metrics");
     let at = |name: &str| DiffPlace(vec![("metric", name.to_string())]);
-    for (name, a, b) in [
-        ("generation_rounds", a.counters.generation_rounds, b.counters.generation_rounds),
-        ("rollout_steps", a.counters.rollout_steps, b.counters.rollout_steps),
-        ("updates", a.counters.updates, b.counters.updates),
-    ] {
-        tally.compare(text(a), text(b), || at(name));
-    }
+    counters(&mut tally, a.counters, b.counters, at);
     by_name(&mut tally, &a.metrics, &b.metrics, |value| Value::F64(*value), at);
     tally.finish()
 }
@@ -93,15 +90,8 @@ pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<DiffFinding> {
 pub fn ending(a: &Outcome, b: &Outcome) -> Option<DiffFinding> {
     let mut tally = DiffTally::new("ending", "outcome.json", "values");
     let at = |name: &str| DiffPlace(vec![("value", name.to_string())]);
-    let (one, other) = (a.counters, b.counters);
-    for (name, a, b) in [
-        ("ending", text(a.ending.name()), text(b.ending.name())),
-        ("generation_rounds", text(one.generation_rounds), text(other.generation_rounds)),
-        ("rollout_steps", text(one.rollout_steps), text(other.rollout_steps)),
-        ("updates", text(one.updates), text(other.updates)),
-    ] {
-        tally.compare(a, b, || at(name));
-    }
+    tally.compare(text(a.ending.name()), text(b.ending.name()), || at("ending"));
+    counters(&mut tally, a.counters, b.counters, at);
     let has_one_format = a.reason.is_empty() == b.reason.is_empty();
     if has_one_format || (a.not_finite.is_some() && b.not_finite.is_some()) {
         let value = |side: &Outcome| side.not_finite.as_ref().map_or(Value::Absent, text);
@@ -111,6 +101,23 @@ pub fn ending(a: &Outcome, b: &Outcome) -> Option<DiffFinding> {
         tally.compare(text(&a.reason), text(&b.reason), || at("reason"));
     }
     tally.finish()
+}
+
+pub fn divergence(a: &DivergenceRecord, b: &DivergenceRecord, file: &str) -> Option<DiffFinding> {
+    let mut tally = DiffTally::new("metrics", file, "metrics");
+    let at = |name: &str| DiffPlace(vec![("metric", name.to_string())]);
+    by_name(&mut tally, &a.metrics, &b.metrics, |value| Value::F64(*value), at);
+    tally.finish()
+}
+
+fn counters(tally: &mut DiffTally, a: Counters, b: Counters, at: impl Fn(&str) -> DiffPlace) {
+    for (name, a, b) in [
+        ("generation_rounds", a.generation_rounds, b.generation_rounds),
+        ("rollout_steps", a.rollout_steps, b.rollout_steps),
+        ("updates", a.updates, b.updates),
+    ] {
+        tally.compare(text(a), text(b), || at(name));
+    }
 }
 
 fn by_name<T>(
@@ -196,7 +203,7 @@ fn values(record: &EvaluationRecord) -> BTreeMap<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Counters, Ending, NotFinite};
+    use crate::records::{Ending, NotFinite};
 
     #[test]
     fn endings_of_two_formats_are_compared_by_what_both_state() {

@@ -1,9 +1,10 @@
 //! Searches ledgers and stored records for the first difference, step by step.
 
+use crate::base::files;
 use crate::experiment::compare::differing_keys;
 use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
 use crate::records::run_folder::{CHECKPOINT, COMPANIONS};
-use crate::records::{EvaluationRecord, Outcome, tables};
+use crate::records::{DivergenceRecord, Ending, EvaluationRecord, Outcome, tables};
 use crate::verification::diff::side::DiffSide;
 use crate::verification::diff::{finding::DiffFinding, is_step, records, side, weights};
 use crate::verification::{FirstDifference, VerificationError};
@@ -53,7 +54,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first differing step and evaluation; without one, a checkpoint's files, then the ending.
+    /// The first differing step and evaluation; without one, a checkpoint's files, then the ending and its step.
     pub fn first(&mut self) -> Result<Option<FoundDifference>, VerificationError> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
@@ -77,7 +78,15 @@ impl<'a> Search<'a> {
         if found.is_none() {
             found = self.checkpoints(steps)?;
         }
-        Ok(found.or_else(|| self.end()))
+        if found.is_none() {
+            found = self.end();
+        }
+        if found.is_none() {
+            let findings = self.diverged()?;
+            let ending = || first_in(steps, vec!["ending".to_string()], Vec::new(), false);
+            found = (!findings.is_empty()).then(|| (ending(), findings));
+        }
+        Ok(found)
     }
 
     fn step(&mut self, step: u64) -> Result<Option<FoundDifference>, VerificationError> {
@@ -127,7 +136,7 @@ impl<'a> Search<'a> {
         let name = format!("checkpoints/step-{step:06}");
         if self.both(&name, folders.each_ref().map(|folder| folder.is_dir())) {
             compared.extend(["weights", "moments"].map(str::to_string));
-            findings.extend(weights::findings([&self.a.folder, &self.b.folder], step)?);
+            findings.extend(weights::findings([&self.a.folder, &self.b.folder], &name)?);
         }
         let lines = [self.a, self.b].map(|side| side.records.line(step));
         let name = format!("step {step} of metrics.jsonl");
@@ -188,25 +197,57 @@ impl<'a> Search<'a> {
     }
 
     fn checkpoints(&mut self, steps: u64) -> Result<Option<FoundDifference>, VerificationError> {
-        for step in 1..=steps {
+        for step in 0..=steps {
             let folders = [self.a, self.b].map(|side| side.folder.checkpoint(step));
             if !folders.iter().all(|folder| folder.is_dir()) {
                 continue;
             }
-            let mut findings = Vec::new();
-            for name in CHECKPOINT.into_iter().chain(COMPANIONS) {
-                let file = format!("checkpoints/step-{step:06}/{name}");
-                let paths = folders.each_ref().map(|folder| folder.join(name));
-                if self.both(&file, paths.each_ref().map(|path| path.exists())) {
-                    findings.extend(weights::companion(name, &file, &paths)?);
-                }
-            }
+            let findings = self.policy(&format!("checkpoints/step-{step:06}"))?;
             if !findings.is_empty() {
-                let differing = vec![findings[0].component.clone()];
+                let differing = vec!["checkpoint".to_string()];
                 return Ok(Some((first_in(step, differing, Vec::new(), false), findings)));
             }
         }
         Ok(None)
+    }
+
+    fn policy(&mut self, folder: &str) -> Result<Vec<DiffFinding>, VerificationError> {
+        let mut findings = weights::findings([&self.a.folder, &self.b.folder], folder)?;
+        for name in CHECKPOINT.into_iter().chain(COMPANIONS) {
+            let file = format!("{folder}/{name}");
+            let paths = [self.a, self.b].map(|side| side.folder.path(&file));
+            if self.both(&file, paths.each_ref().map(|path| path.exists())) {
+                findings.extend(weights::companion(name, &file, &paths)?);
+            }
+        }
+        Ok(findings)
+    }
+
+    /// `diverged/` of two diverged runs of the same length: the step that was not finite.
+    fn diverged(&mut self) -> Result<Vec<DiffFinding>, VerificationError> {
+        let has = |side: &DiffSide| side.folder.path("diverged").is_dir();
+        let both_diverged = self.outcomes().is_some_and(|outcomes| {
+            outcomes.iter().all(|outcome| outcome.ending == Ending::Diverged)
+        });
+        if !both_diverged || !self.both("diverged/", [has(self.a), has(self.b)]) {
+            return Ok(Vec::new());
+        }
+        let mut findings = Vec::new();
+        let [file, record] = ["diverged/rollouts.parquet", "diverged/divergence.json"];
+        let paths = [self.a, self.b].map(|side| side.folder.path(file));
+        if self.both(file, paths.each_ref().map(|path| path.exists()))
+            && let Some([a, b]) = side::if_differing(&paths, tables::read_rollouts)?
+        {
+            findings.extend(records::rollouts(&a, &b, file));
+        }
+        let paths = [self.a, self.b].map(|side| side.folder.path(record));
+        if self.both(record, paths.each_ref().map(|path| path.exists()))
+            && let Some([a, b]) = side::if_differing(&paths, files::read_json::<DivergenceRecord>)?
+        {
+            findings.extend(records::divergence(&a, &b, record));
+        }
+        findings.extend(self.policy("diverged/checkpoint")?);
+        Ok(findings)
     }
 
     /// Compares endings of two ended runs of the same length, by ledger and `outcome.json`.
@@ -310,7 +351,8 @@ impl<'a> Search<'a> {
         let (a, b) = (self.a.folder.checkpoint_steps()?, self.b.folder.checkpoint_steps()?);
         let common = a.into_iter().filter(|step| b.contains(step)).find(|step| *step >= from);
         let Some(step) = common else { return Ok(Vec::new()) };
-        let mut found = weights::findings([&self.a.folder, &self.b.folder], step)?;
+        let name = format!("checkpoints/step-{step:06}");
+        let mut found = weights::findings([&self.a.folder, &self.b.folder], &name)?;
         if step > from {
             let remark =
                 format!("after rollout step {step}, the nearest checkpoint that both runs have");

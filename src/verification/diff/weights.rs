@@ -12,11 +12,14 @@ use std::path::{Path, PathBuf};
 const FILES: [(&str, &str); 2] =
     [("weights", "model.safetensors"), ("moments", "optimizer.safetensors")];
 
-/// Compares elements in the order of tensor names. Files with equal digests are not read.
-pub fn findings(runs: [&RunFolder; 2], step: u64) -> Result<Vec<DiffFinding>, VerificationError> {
+/// Of a policy's folder. Compares elements in the order of tensor names. Files with equal digests are not read.
+pub fn findings(
+    runs: [&RunFolder; 2],
+    folder: &str,
+) -> Result<Vec<DiffFinding>, VerificationError> {
     let mut findings = Vec::new();
     for (component, name) in FILES {
-        let file = format!("checkpoints/step-{step:06}/{name}");
+        let file = format!("{folder}/{name}");
         let paths = runs.map(|run| run.path(&file));
         if !paths.iter().all(|path| path.exists()) {
             continue;

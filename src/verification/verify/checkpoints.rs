@@ -1,8 +1,11 @@
 //! Checks files by the digests of `trainer.json`; weights, moments, clocks and carried groups by ledger and tables.
 
 use crate::base::files;
-use crate::policy::{Loaded, Qwen2, checkpoint, optimizer};
-use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, TensorDigest};
+use crate::policy::optimizer::{self, OptimizerTensors};
+use crate::policy::{Loaded, Qwen2, checkpoint};
+use crate::records::{
+    Ending, FolderEntries, RolloutRow, RunFolder, RunRecords, StepMetrics, TensorDigest,
+};
 use crate::report::text;
 use crate::training::trainer;
 use crate::verification::Waiting;
@@ -68,7 +71,28 @@ fn one(
     let imported = !records.experiment.engine.is_native();
     let updates = if imported { 0 } else { expected_updates(records, step) };
     check.equal(place("optimizer_updates"), optimizer.updates, updates);
-    if step > 0 {
+    let is_waiting = |group: usize, row: &RolloutRow| {
+        !row.trained && row.advantage.to_bits() == 0 && row.group as usize == group
+    };
+    let mut carried = progress.carried.chunk_by(|a, b| a.group == b.group).enumerate();
+    if !carried.all(|(group, rows)| rows.iter().all(|row| is_waiting(group, row))) {
+        let what = "its rows do not have the groups in order, untrained and without advantages";
+        check.mismatch(format!("{name}/carried.parquet"), what);
+    }
+    if step == 0 {
+        let moments = [&optimizer.first_moments, &optimizer.second_moments];
+        let is_zero = |moments: &OptimizerTensors| moments.values().flatten().all(|it| *it == 0.0);
+        if !moments.into_iter().all(is_zero) || !progress.carried.is_empty() {
+            check.mismatch(&name, "has moments or waiting groups before the first step");
+        }
+        match before {
+            Some(base) if base.values != checkpoint::values(&model) => {
+                check.mismatch(&name, "its weights are not the base policy's");
+            }
+            Some(_) => {}
+            None => check.inconclusive(&name, "its weights cannot be held against a base policy"),
+        }
+    } else {
         let how = TensorDigest::of(&records.experiment);
         let weights = checkpoint::weights_digest(&model, how);
         let moments = checkpoint::moments_digest(&optimizer, how);

@@ -1,9 +1,10 @@
 //! How a run ended: `diverged/`, which only a diverged run has, and the step of an early ending, executed again.
 
 use crate::base::files;
-use crate::policy::checkpoint;
+use crate::policy::{Loaded, checkpoint};
+use crate::records::ending::LAST_WITH_SENTENCES;
 use crate::records::{DivergenceRecord, Ending, Outcome, TensorDigest, tables};
-use crate::training::run::rows::rollout_rows;
+use crate::training::run::rows;
 use crate::training::{StepOutcome, Trainer};
 use crate::verification::Waiting;
 use crate::verification::verify::checkpoints::{self, EarlierWeights};
@@ -86,11 +87,14 @@ pub fn executed_again(
     let VerifySubject { folder, records, .. } = subject;
     let Some(outcome) = &records.outcome else { return Vec::new() };
     let step = records.steps() + 1;
+    let format = records.experiment.record_format();
     let executed = trainer.step(&mut |_| ());
     let again = match &executed {
         Ok(StepOutcome::Trained(_)) => Err("the step trains".to_string()),
-        // Earlier builds say saturated for stalled.
-        Ok(StepOutcome::Saturated { .. }) if outcome.ending == Ending::Saturated => {
+        // Builds of formats 1 to 3 said saturated for stalled.
+        Ok(StepOutcome::Saturated { .. })
+            if outcome.ending == Ending::Saturated && format <= LAST_WITH_SENTENCES =>
+        {
             Ok((Ending::Saturated, None))
         }
         Ok(StepOutcome::Saturated { correct, .. }) => {
@@ -101,7 +105,6 @@ pub fn executed_again(
         }
         Err(error) => Err(format!("the step cannot be executed here: {error}")),
     };
-    let format = records.experiment.record_format();
     let fields = |Outcome { ending, not_finite, reason, .. }: &Outcome| {
         files::canonical_json_line(&(ending, not_finite, reason))
     };
@@ -128,14 +131,22 @@ pub fn executed_again(
     let record = files::read_json::<DivergenceRecord>(&folder.path(RECORD)).ok();
     let loaded = checkpoint::load(&folder.path(CHECKPOINT)).ok();
     let how = TensorDigest::of(trainer.experiment());
-    let weights = loaded.map(|loaded| checkpoint::weights_digest(&loaded.model, how));
-    let rows_again = rollout_rows(&step);
+    let is_policy = loaded.is_some_and(|Loaded { model, optimizer, progress }| {
+        let weights = checkpoint::weights_digest(&model, how);
+        let moments = checkpoint::moments_digest(&optimizer, how);
+        let components = [("weights", weights), ("moments", moments)];
+        let components = components.map(|(name, digest)| (name.to_string(), digest));
+        trainer.policy().components() == components.into()
+            && trainer.policy().moments().updates() == optimizer.updates
+            && rows::progress(trainer) == progress
+    });
+    let rows_again = rows::rollout_rows(&step);
     let mut metrics = step.metrics;
     metrics.retain(|_, value| value.is_finite());
     let agree = [
         (ROLLOUTS, rows == Some(rows_again)),
         (RECORD, record.map(|record| record.metrics) == Some(metrics)),
-        (CHECKPOINT, weights.as_ref() == trainer.policy().components().get("weights")),
+        (CHECKPOINT, is_policy),
     ];
     let what = || "is not what the step gives here".to_string();
     differing

@@ -12,9 +12,12 @@ pub mod steps;
 pub mod study;
 
 use crate::base::{files, visible};
+use crate::records::ending::LAST_WITH_SENTENCES;
+use crate::records::run_folder::UNGRADED;
 use crate::records::{
     Counters, Ending, FolderEntries, RunFolder, RunRecords, Session, environment,
 };
+use crate::training::run;
 use crate::verification::verify::inputs::Local;
 use crate::verification::{Replay, VerificationError};
 use serde::Serialize;
@@ -191,17 +194,31 @@ pub struct Extent {
     /// Which base policy, and from where.
     pub base: String,
     pub put_aside: Vec<String>,
+    /// Such runs can have a higher level of exactness.
+    #[serde(skip)]
+    pub has_lower_level: bool,
+    /// Format 4 has the rewards of evaluations by a program.
+    #[serde(skip)]
+    pub lacks_rewards: bool,
 }
 
 impl Extent {
     fn of(records: &RunRecords) -> Self {
+        let RunRecords { experiment, manifest, evaluations, .. } = records;
         let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
+        let higher =
+            run::inputs::levels(experiment).split_last().map_or(&[][..], |(_, higher)| higher);
+        let is_graded_by_program = experiment.reward.verifier.program().is_some();
         Self {
             steps: records.steps(),
             evaluations: records.evaluations.len() as u64,
             ends_early: ending.is_some_and(|ending| ending != Ending::Finished),
             imported: !records.experiment.engine.is_native(),
             unfinished: records.is_unfinished(),
+            has_lower_level: !higher.is_empty() && !higher.contains(&manifest.exactness.as_str()),
+            lacks_rewards: is_graded_by_program
+                && experiment.record_format() > LAST_WITH_SENTENCES
+                && evaluations.iter().all(|evaluation| evaluation.reward_mean.is_none()),
             ..Self::default()
         }
     }
@@ -402,15 +419,16 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
          writes them again from the records",
         "timings.jsonl, environment.json and sessions.jsonl, and the seconds, machine facts and \
          sessions that the report takes from them: only whoever ran it vouches for them",
-        "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \
-         arithmetic, its threads and batch sizes: no number depends on them",
+        "the name of the run, the version of the program, the paths of its inputs, the schedule of its checkpoints, the \
+         Python and seconds of a program of rewards and, under exact arithmetic, threads and batch sizes: no number \
+         depends on them",
     ];
     let mut notes = notes.map(str::to_string).to_vec();
     if folder.sessions().is_ok_and(|all| all.iter().any(Session::went_back)) {
         let note = "sessions.jsonl: a session ended before it started: its clock was set back";
         notes.push(note.to_string());
     }
-    for name in ["plan.json", "ro-crate-metadata.json", "statement.json"] {
+    for name in ["plan.json", UNGRADED, "ro-crate-metadata.json", "statement.json"] {
         if folder.path(name).exists() {
             notes.push(format!("{name}: nothing of the run is read from it"));
         }
@@ -438,12 +456,22 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
             extent.sets_as_recorded.join(", ")
         ));
     }
+    if extent.has_lower_level {
+        let note = "the level of exactness in manifest.json, the lower one of such runs: at it another machine's replay \
+                    finds no mismatch, but what may differ";
+        notes.push(note.to_string());
+    }
+    if extent.lacks_rewards {
+        let note = "rewards of evaluations: a program graded them, and the records have none, as those of an earlier \
+                    program";
+        notes.push(note.to_string());
+    }
     let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
     if missing > 0 && !extent.imported {
         notes.push(format!(
             "generation and updates of the {missing} rollout steps that were not executed again \
-             (--replay N --challenge SEED): rollouts, metrics of the policy, the loss and the optimizer, \
-             gradients and weights that were made otherwise are not noticed there"
+             (--replay N --challenge SEED): rollouts, metrics of the policy, the loss and the optimizer, a \
+             program's own numbers, gradients and weights that were made otherwise are not noticed there"
         ));
     }
     let executed = replay.map(|replay| &replay.evaluations);

@@ -9,7 +9,7 @@ use crate::records::{
 use crate::report::run;
 use crate::study::cell::compare::{DifferingLeaf, leaves};
 use crate::task::{Tokenizer, Twice};
-use crate::training::evaluation::{self, Set};
+use crate::training::evaluation;
 use crate::training::run::{evaluations, inputs};
 use crate::verification::verify::{Check, VerifySubject, inputs::Local, records, steps};
 use serde_json::Value;
@@ -199,8 +199,7 @@ impl OutcomeTable<'_> {
         let (Some(counters), Ok(digest)) = (records.counters(step), digest) else {
             return check.mismatch(name, "is of no recorded step");
         };
-        let set = Set { name: &record.set, problems: &[], samples };
-        let again = evaluation::record(set, counters, rows, digest);
+        let again = evaluation::record(&record.set, counters, rows, digest);
         let Some(again) = check.read(name, again) else { return };
         let place = format!("evaluations.jsonl, {} at step {step}", record.set);
         let value = |record| serde_json::to_value(record).unwrap_or_default();

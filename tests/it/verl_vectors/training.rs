@@ -6,7 +6,7 @@ use dapo::algorithm::dynamic_sampling::is_useful;
 use dapo::algorithm::length_bands::{band_order, length_bands, workload};
 use dapo::algorithm::{Buffer, RefillNext, Surplus};
 use dapo::experiment::{Optimizer, WarmUp, WarmUpStart};
-use dapo::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
+use dapo::policy::optimizer::{clip_coefficient, learning_rate};
 use dapo::policy::{Element, Update};
 use serde_json::{Value, json};
 
@@ -222,7 +222,7 @@ pub fn adamw(case: &Case) -> Value {
     let mut elements: Vec<Element> = values.into_iter().map(element).collect();
     let (mut after, mut norms) = (Vec::new(), Vec::new());
     for (i, gradient) in gradients.rows().enumerate() {
-        let norm = global_norm(gradient.iter().copied());
+        let norm = gradient.iter().map(|it| it * it).sum::<f64>().sqrt();
         let scale = clip_coefficient(norm, config.max_gradient_norm);
         let update = Update::new(&config, config.learning_rate, i as u64 + 1);
         for (element, gradient) in elements.iter_mut().zip(gradient) {

@@ -25,7 +25,6 @@ range = { above = 0 }
 released_code = { remark = "TRL: 1 + high is epsilon_high, 5.0 recommended (high = 4.0), and epsilon, 0.2, by default; verl: 0.2 (clip_ratio_high)", place = "TRL, grpo_config.py; verl, workers/config/actor.py" }
 "#;
 pub const MEASURES: &[&str] = &["cispo_bounded_share"];
-pub const ARM: &str = include_str!("../../experiments/methods/cispo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -33,7 +33,6 @@ paper = { remark = "5.0", place = "arXiv 2505.22617" }
 released_code = { remark = "5.0", place = "verl, compute_policy_loss_clip_cov" }
 "#;
 pub const MEASURES: &[&str] = &["clip_cov_left_share"];
-pub const ARM: &str = include_str!("../../experiments/methods/clip-cov.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

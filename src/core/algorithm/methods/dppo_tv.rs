@@ -27,7 +27,6 @@ range = { above = 0 }
 released_code = { remark = "3.0 (clip_ratio_c); 20.0 in the function, for a configuration without it", place = "verl, workers/config/actor.py; compute_policy_loss_dppo_tv" }
 "#;
 pub const MEASURES: &[&str] = &["dppo_left_share"];
-pub const ARM: &str = include_str!("../../experiments/methods/dppo-tv.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
 pub const MEASURES: &[&str] = &[];
-pub const ARM: &str = include_str!("../../experiments/methods/dr-grpo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,8 +39,8 @@ impl Rules for DrGrpo {
         Some(Aggregation::ResponseMean)
     }
 
-    fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
-        groups.iter().map(|group| advantage::centred(&advantage::rewards(group))).collect()
+    fn group_advantages(&self, group: &[Rewarded], _dapo: &Dapo) -> Vec<f64> {
+        advantage::centred(&advantage::rewards(group))
     }
 
     /// 1 / (B · L_max), whatever the length; a response that is masked out does not count in B.

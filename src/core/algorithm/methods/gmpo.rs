@@ -27,7 +27,6 @@ range = { above = 0 }
 paper = { remark = "0.4", place = "arXiv 2507.20673" }
 "#;
 pub const MEASURES: &[&str] = &["gmpo_log_ratio_distance"];
-pub const ARM: &str = include_str!("../../experiments/methods/gmpo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

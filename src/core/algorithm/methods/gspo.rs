@@ -26,7 +26,6 @@ range = { above = 0 }
 paper = { remark = "4e-4 in the paper of GSPO, §5.1", place = "arXiv 2507.18071" }
 "#;
 pub const MEASURES: &[&str] = &["gspo_log_ratio_distance"];
-pub const ARM: &str = include_str!("../../experiments/methods/gspo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -27,7 +27,6 @@ paper = { remark = "1.0", place = "arXiv 2505.22617" }
 released_code = { remark = "0.1 (ppo_kl_coef); 1.0 in the function, for a configuration without it", place = "verl, workers/config/actor.py; compute_policy_loss_kl_cov" }
 "#;
 pub const MEASURES: &[&str] = &["kl_cov_penalised_share", "kl_cov_penalty"];
-pub const ARM: &str = include_str!("../../experiments/methods/kl-cov.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

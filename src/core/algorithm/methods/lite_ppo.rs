@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
 pub const MEASURES: &[&str] = &[];
-pub const ARM: &str = include_str!("../../experiments/methods/lite-ppo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

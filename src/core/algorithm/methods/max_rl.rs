@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
 pub const MEASURES: &[&str] = &[];
-pub const ARM: &str = include_str!("../../experiments/methods/max-rl.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,14 +27,10 @@ impl Rules for MaxRl {
         &["dapo.advantage"]
     }
 
-    fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
-        let of_group = |group: &Vec<Rewarded>| {
-            let shares: Vec<f64> =
-                group.iter().map(|response| (response.reward + 1.0) / 2.0).collect();
-            let mean = advantage::mean(&shares);
-            let centred = advantage::centred(&shares).into_iter();
-            centred.map(|c| if mean <= 0.0 { 0.0 } else { c / mean }).collect()
-        };
-        groups.iter().map(of_group).collect()
+    fn group_advantages(&self, group: &[Rewarded], _dapo: &Dapo) -> Vec<f64> {
+        let shares: Vec<f64> = group.iter().map(|response| (response.reward + 1.0) / 2.0).collect();
+        let mean = advantage::mean(&shares);
+        let centred = advantage::centred(&shares).into_iter();
+        centred.map(|c| if mean <= 0.0 { 0.0 } else { c / mean }).collect()
     }
 }

@@ -26,7 +26,6 @@ range = { above = 0 }
 released_code = { remark = "5.0 in verl's preset, 3.0 in TRL", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop; TRL, grpo_config.py" }
 "#;
 pub const MEASURES: &[&str] = &["mis_weight_distance", "mis_left_share"];
-pub const ARM: &str = include_str!("../../experiments/methods/mis.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

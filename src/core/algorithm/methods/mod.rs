@@ -93,11 +93,11 @@ impl Dapo {
     }
 }
 
-/// The list of methods: `file::Type`. The type holds the method's keys under `[dapo.method]` and
-/// implements [`Rules`]; the file states `KEYS`, the facts about them, `MEASURES`, the names of what
-/// [`Rules::measures`] gives, and `ARM`, an experiment that extends GRPO's.
+/// The list of methods: `kind` and `file::Type`. The type holds the method's keys under `[dapo.method]` and
+/// implements [`Rules`]; the file states `KEYS`, the facts about them, and `MEASURES`, the names of what
+/// [`Rules::measures`] gives. `experiments/methods/` has an arm of each kind, which extends GRPO's.
 macro_rules! methods {
-    ($($file:ident::$name:ident,)*) => {
+    ($($kind:literal $file:ident::$name:ident,)*) => {
         /// A method with its keys, by `kind`.
         #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -113,37 +113,36 @@ macro_rules! methods {
             }
         }
 
-        /// The file of each method; its `kind` has hyphens for underscores.
-        pub const FILES: &[&str] = &[$(stringify!($file)),*];
+        pub const KINDS: &[&str] = &[$($kind),*];
 
         /// Facts about the keys of every method, in the form of `experiment/keys.toml`.
         pub const KEYS: &[&str] = &[$($file::KEYS),*];
 
-        /// An arm of each method, in the order of [`FILES`].
-        pub const ARMS: &[&str] = &[$($file::ARM),*];
+        pub const ARMS: &[&str] =
+            &[$(include_str!(concat!("../../experiments/methods/", $kind, ".toml"))),*];
 
         pub const MEASURES: &[&[&str]] = &[$($file::MEASURES),*];
     };
 }
 
 methods! {
-    cispo::Cispo,
-    clip_cov::ClipCov,
-    dppo_tv::DppoTv,
-    dr_grpo::DrGrpo,
-    gmpo::Gmpo,
-    gspo::Gspo,
-    kl_cov::KlCov,
-    lite_ppo::LitePpo,
-    max_rl::MaxRl,
-    mis::Mis,
-    opo::Opo,
-    reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
-    rloo::Rloo,
-    sapo::Sapo,
-    tis::Tis,
-    top_entropy::TopEntropy,
-    vespo::Vespo,
+    "cispo" cispo::Cispo,
+    "clip-cov" clip_cov::ClipCov,
+    "dppo-tv" dppo_tv::DppoTv,
+    "dr-grpo" dr_grpo::DrGrpo,
+    "gmpo" gmpo::Gmpo,
+    "gspo" gspo::Gspo,
+    "kl-cov" kl_cov::KlCov,
+    "lite-ppo" lite_ppo::LitePpo,
+    "max-rl" max_rl::MaxRl,
+    "mis" mis::Mis,
+    "opo" opo::Opo,
+    "reinforce-plus-plus-baseline" reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
+    "rloo" rloo::Rloo,
+    "sapo" sapo::Sapo,
+    "tis" tis::Tis,
+    "top-entropy" top_entropy::TopEntropy,
+    "vespo" vespo::Vespo,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,12 +223,14 @@ pub trait Rules: Debug {
         dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
     }
 
+    /// Â of each response of a group, where the other groups of the step do not matter.
+    fn group_advantages(&self, group: &[Rewarded], dapo: &Dapo) -> Vec<f64> {
+        advantage::advantages(&advantage::rewards(group), &dapo.advantage)
+    }
+
     /// Â of each response, from the rewarded of **all** groups of the step: `[group][i]`.
     fn advantages(&self, groups: &[Vec<Rewarded>], dapo: &Dapo) -> Vec<Vec<f64>> {
-        let of_group = |group: &Vec<Rewarded>| {
-            advantage::advantages(&advantage::rewards(group), &dapo.advantage)
-        };
-        groups.iter().map(of_group).collect()
+        groups.iter().map(|group| self.group_advantages(group, dapo)).collect()
     }
 
     /// Whether a response has a gradient where all rewards of its group are equal.

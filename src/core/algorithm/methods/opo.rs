@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
 pub const MEASURES: &[&str] = &[];
-pub const ARM: &str = include_str!("../../experiments/methods/opo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,17 +32,14 @@ impl Rules for Opo {
         &["dapo.advantage"]
     }
 
-    fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
-        let of_group = |group: &Vec<Rewarded>| {
-            let tokens: f64 = group.iter().map(|response| response.tokens as f64).sum();
-            let equal = group.iter().all(|response| response.reward == group[0].reward);
-            if tokens == 0.0 || equal {
-                return vec![0.0; group.len()];
-            }
-            let weighted = group.iter().map(|response| response.tokens as f64 * response.reward);
-            let baseline = weighted.sum::<f64>() / tokens;
-            group.iter().map(|response| response.reward - baseline).collect()
-        };
-        groups.iter().map(of_group).collect()
+    fn group_advantages(&self, group: &[Rewarded], _dapo: &Dapo) -> Vec<f64> {
+        let tokens: f64 = group.iter().map(|response| response.tokens as f64).sum();
+        let equal = group.iter().all(|response| response.reward == group[0].reward);
+        if tokens == 0.0 || equal {
+            return vec![0.0; group.len()];
+        }
+        let weighted = group.iter().map(|response| response.tokens as f64 * response.reward);
+        let baseline = weighted.sum::<f64>() / tokens;
+        group.iter().map(|response| response.reward - baseline).collect()
     }
 }

@@ -15,8 +15,6 @@ pub const MEASURES: &[&str] = &[];
 /// Added to the tokens by `masked_mean`, and to the variance by `masked_whiten`.
 const EPSILON: f64 = 1e-8;
 
-pub const ARM: &str = include_str!("../../experiments/methods/reinforce-plus-plus-baseline.toml");
-
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReinforcePlusPlusBaseline {}

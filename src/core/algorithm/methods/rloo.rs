@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
 pub const MEASURES: &[&str] = &[];
-pub const ARM: &str = include_str!("../../experiments/methods/rloo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,13 +28,10 @@ impl Rules for Rloo {
         &["dapo.advantage"]
     }
 
-    fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
-        let of_group = |group: &Vec<Rewarded>| {
-            let others = group.len().saturating_sub(1).max(1) as f64;
-            let scale = group.len() as f64 / others;
-            let centred = advantage::centred(&advantage::rewards(group));
-            centred.into_iter().map(|centred| scale * centred).collect()
-        };
-        groups.iter().map(of_group).collect()
+    fn group_advantages(&self, group: &[Rewarded], _dapo: &Dapo) -> Vec<f64> {
+        let others = group.len().saturating_sub(1).max(1) as f64;
+        let scale = group.len() as f64 / others;
+        let centred = advantage::centred(&advantage::rewards(group));
+        centred.into_iter().map(|centred| scale * centred).collect()
     }
 }

@@ -28,7 +28,6 @@ paper = { remark = "1.05", place = "arXiv 2511.20347" }
 released_code = { remark = "1.05", place = "TRL, grpo_config.py, sapo_temperature_neg" }
 "#;
 pub const MEASURES: &[&str] = &["sapo_damping"];
-pub const ARM: &str = include_str!("../../experiments/methods/sapo.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -40,8 +40,6 @@ pub enum WeightLevel {
     SequenceMean,
 }
 
-pub const ARM: &str = include_str!("../../experiments/methods/tis.toml");
-
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tis {

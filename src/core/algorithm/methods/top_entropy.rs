@@ -19,7 +19,6 @@ range = { above = 0, at_most = 1 }
 paper = { remark = "0.2", place = "arXiv 2506.01939" }
 "#;
 pub const MEASURES: &[&str] = &["top_entropy_left_share"];
-pub const ARM: &str = include_str!("../../experiments/methods/top-entropy.toml");
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -41,8 +41,6 @@ pub const MEASURES: &[&str] = &["vespo_weight_distance"];
 const LEAST_LOG_WEIGHT: f64 = -18.420_680_743_952_367;
 const MOST_LOG_WEIGHT: f64 = 20.0;
 
-pub const ARM: &str = include_str!("../../experiments/methods/vespo.toml");
-
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vespo {

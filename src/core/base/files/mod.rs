@@ -591,6 +591,10 @@ fn changed_within(path: &Path, span: Duration) -> Result<bool, FileError> {
     Ok(now.saturating_sub(Duration::from_secs(meta.ctime().unsigned_abs())) <= span)
 }
 
+pub fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -43,8 +43,7 @@ fn everything_on() -> Experiment {
 
 /// Experiments that between them state every key.
 fn experiments() -> Vec<Experiment> {
-    let arms = methods::FILES.iter().map(|file| file.replace('_', "-"));
-    let arms = arms.map(|kind| load(&format!("methods/{kind}.toml")));
+    let arms = methods::KINDS.iter().map(|kind| load(&format!("methods/{kind}.toml")));
     let shared = [load("base.toml"), load("dapo.toml"), everything_on()];
     shared.into_iter().chain(arms).chain(programs()).collect()
 }

@@ -408,13 +408,8 @@ fn every_value_of_every_enum_is_suggested_for_its_misspelling() {
         ("dapo.kl.kind", "penalty"),
         ("inputs.data.kind", "files"),
     ] {
-        let mut misspelt = whole.clone();
-        let mut table = &mut misspelt;
-        let (folders, name) = key.rsplit_once('.').unwrap();
-        for part in folders.split('.') {
-            table = table.get_mut(part).unwrap().as_table_mut().unwrap();
-        }
-        table.insert(name.into(), Value::String(format!("{value}x")));
+        let wrong = Value::String(format!("{value}x"));
+        let misspelt = diagnose::with(&whole, key, wrong).unwrap();
         let failure = diagnose::parse(&misspelt).unwrap_err();
         let failure = diagnose::explained(&misspelt, failure);
         assert_eq!(failure.key, key);

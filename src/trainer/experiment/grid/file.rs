@@ -77,7 +77,7 @@ pub fn find(grid: &str) -> Result<PathBuf, ExperimentError> {
     }
     let here = files::list(Path::new(shipped::GRIDS)).unwrap_or_default().into_iter();
     let here = here.filter(|name| name.ends_with(".toml"));
-    let own = shipped::paths().into_iter().filter(|path| path.starts_with(shipped::GRIDS));
+    let own = shipped::all().map(|(path, _)| path).filter(|it| it.starts_with(shipped::GRIDS));
     let known: BTreeSet<String> = here.chain(own).map(|path| shipped::name(&path)).collect();
     let reason = diagnose::known(grid, "the grids here are", &Vec::from_iter(known));
     Err(format!("{grid} is no file, no folder with a grid.toml, and no grid; {reason}").into())

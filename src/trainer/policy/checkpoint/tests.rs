@@ -1,22 +1,9 @@
 use super::*;
-use crate::policy::{Family, PolicyError};
+use crate::policy::{PolicyError, model::config};
 
 fn tiny() -> Config {
-    Config {
-        family: Family::Qwen2,
-        vocab_size: 11,
-        hidden_size: 8,
-        intermediate_size: 12,
-        num_hidden_layers: 1,
-        num_attention_heads: 2,
-        num_key_value_heads: 1,
-        head_dim: 4,
-        max_position_embeddings: 16,
-        rope_theta: 10000.0,
-        rope_scaling: None,
-        rms_norm_eps: 1e-6,
-        tie_word_embeddings: false,
-    }
+    let tied = config::tests::tiny();
+    Config { hidden_size: 8, num_hidden_layers: 1, tie_word_embeddings: false, ..tied }
 }
 
 fn folder_with(config: &Config) -> tempfile::TempDir {
@@ -424,6 +411,17 @@ fn a_file_in_place_of_a_folder_and_tensors_of_other_names_are_named() {
     files::write_json(&folder.path().join(CONFIG), &config).unwrap();
     let error = load_model(folder.path()).unwrap_err().to_string();
     assert!(error.contains("model.safetensors.index.json: tensor model.layers.1."), "{error}");
+}
+
+#[test]
+fn sides_whose_product_is_too_large_without_one_of_0_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none.safetensors");
+    let header =
+        br#"{"x":{"dtype":"F32","shape":[2147483648,2147483648,2,0],"data_offsets":[0,0]}}"#;
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header].concat();
+    files::write_atomic(&path, &bytes).unwrap();
+    assert!(matches!(read_tensors(&path).unwrap_err(), PolicyError::Size { .. }));
 }
 
 #[test]

@@ -165,7 +165,10 @@ fn header(
         let info = metadata.info(&name).expect("a name of this header");
         let kind = kind(path, &name, info.dtype)?;
         let absurd = |side: &usize| *side > MOST_ELEMENTS_OF_A_SIDE;
-        if info.shape.len() > 8 || info.shape.iter().any(absurd) {
+        // The product of the others beside a side of 0 is not bounded by the file.
+        let others = info.shape.iter().map(|&side| side.max(1) as u64);
+        let product = others.fold(1, u64::saturating_mul);
+        if info.shape.len() > 8 || info.shape.iter().any(absurd) || product > i64::MAX as u64 {
             let (path, shape) = (path.to_path_buf(), info.shape.clone());
             return Err(PolicyError::Size { path, name, shape });
         }

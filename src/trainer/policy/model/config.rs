@@ -179,6 +179,11 @@ impl Config {
         json
     }
 
+    pub fn parameters(&self) -> u64 {
+        let count = |(_, shape): (String, Vec<i64>)| shape.into_iter().product::<i64>() as u64;
+        self.tensor_shapes().into_iter().map(count).sum()
+    }
+
     /// Every tensor of a checkpoint of this shape: name → dimensions.
     pub fn tensor_shapes(&self) -> Vec<(String, Vec<i64>)> {
         let queries = self.num_attention_heads * self.head_dim;
@@ -339,7 +344,7 @@ fn unsupported(name: &str, json: &Value, reason: impl Into<String>) -> PolicyErr
 }
 
 #[cfg(test)]
-pub(in crate::policy) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub fn tiny() -> Config {
@@ -501,9 +506,7 @@ pub(in crate::policy) mod tests {
                 "use_sliding_window": false, "vocab_size": vocabulary,
             });
             let config = Config::from_json(&json).unwrap();
-            let shapes = config.tensor_shapes();
-            let elements: i64 = shapes.iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
-            let ours = elements as f64 / 1e9;
+            let ours = config.parameters() as f64 / 1e9;
             assert!((ours / billions - 1.0).abs() < 0.01, "{name}: {ours} billion parameters");
             assert_eq!(config.head_dim, if name == "0.5B" { 64 } else { 128 });
         }

@@ -7,7 +7,6 @@ use crate::base::workers;
 use crate::experiment::{Optimizer, WarmUpStart};
 use crate::numerics::vectorised::vectorised;
 use crate::policy::OptimizerError;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,8 +25,7 @@ pub struct Stepped {
 pub type BeforeStep = (OptimizerTensors, Arc<OptimizerState>);
 
 /// What has to be kept to resume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct OptimizerState {
     /// Updates made so far: t of the bias corrections.
     pub updates: u64,
@@ -78,8 +76,8 @@ impl AdamW {
         &self.state
     }
 
-    /// One update in place; weights and state are copied first only where a result might not be finite. Errors: tensors
-    /// that do not match, and a gradient, new weight or moment that is not finite; nothing is changed then.
+    /// One update in place; weights and state are copied first only where a result might not be finite. Errors: a
+    /// gradient, new weight or moment that is not finite; nothing is changed then. Panics when tensors do not match.
     /// Deviation: the released code skips an update whose norm is not finite (verl/workers/actor/dp_actor.py:410-414).
     pub fn step(
         &mut self,
@@ -87,10 +85,11 @@ impl AdamW {
         gradients: &OptimizerTensors,
         learning_rate: f64,
     ) -> Result<Stepped, OptimizerError> {
-        check_same("gradient", parameters, gradients)?;
+        assert!(are_alike(parameters, gradients), "a gradient for each weight");
         if self.state.updates > 0 {
-            check_same("first moment", parameters, &self.state.first_moments)?;
-            check_same("second moment", parameters, &self.state.second_moments)?;
+            let moments = [&self.state.first_moments, &self.state.second_moments];
+            let are_all = moments.iter().all(|moments| are_alike(parameters, moments));
+            assert!(are_all, "both moments for each weight");
         }
         // No gradient is larger than the norm.
         let norm = finite_norm(gradients)?;
@@ -170,11 +169,6 @@ pub fn clip_coefficient(norm: f64, max_norm: f64) -> f64 {
     let coefficient = max_norm / (norm + GUARD);
     // `f64::min` would hide a NaN.
     if coefficient > 1.0 { 1.0 } else { coefficient }
-}
-
-/// The L2 norm of all elements as one f64 sum, in the iterator's order.
-pub fn global_norm(elements: impl Iterator<Item = f64>) -> f64 {
-    elements.map(|element| element * element).sum::<f64>().sqrt()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -331,8 +325,8 @@ fn largest(tensors: &OptimizerTensors) -> u32 {
     workers::in_parts(&all, most).into_iter().max().unwrap_or(0)
 }
 
+/// The L2 norm of all elements as one f64 sum, in the order of names.
 fn finite_norm(gradients: &OptimizerTensors) -> Result<f64, OptimizerError> {
-    // As `global_norm`, whose iterator over all tensors takes twice as long.
     let squares = |sum, tensor: &Vec<f32>| {
         tensor.iter().fold(sum, |sum: f64, element| sum + f64::from(*element) * f64::from(*element))
     };
@@ -363,19 +357,10 @@ fn check_finite(what: &'static str, tensors: &OptimizerTensors) -> Result<(), Op
 }
 
 /// Whether gradients or moments are of the same tensors as the weights.
-fn check_same(
-    what: &'static str,
-    parameters: &OptimizerTensors,
-    others: &OptimizerTensors,
-) -> Result<(), OptimizerError> {
-    let length = |tensors: &OptimizerTensors, name: &String| tensors.get(name).map_or(0, Vec::len);
-    for name in parameters.keys().chain(others.keys()) {
-        let (expected, got) = (length(parameters, name), length(others, name));
-        if expected != got || parameters.contains_key(name) != others.contains_key(name) {
-            return Err(OptimizerError::Mismatch { what, tensor: name.clone(), expected, got });
-        }
-    }
-    Ok(())
+fn are_alike(parameters: &OptimizerTensors, others: &OptimizerTensors) -> bool {
+    let mut pairs = parameters.iter().zip(others);
+    parameters.len() == others.len()
+        && pairs.all(|((name, ours), (other, theirs))| name == other && ours.len() == theirs.len())
 }
 
 #[cfg(test)]

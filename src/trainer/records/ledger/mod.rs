@@ -238,24 +238,24 @@ impl TensorDigest {
 }
 
 /// What a card says of tensors: names with their counts of numbers, and sums over all of them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Summed<'a> {
-    pub counts: &'a [(&'a String, usize)],
-    pub sums: &'a [u64],
+    pub counts: Vec<(&'a String, usize)>,
+    pub sums: Vec<u64>,
 }
 
 /// As [`tensors`], on a card. Copying 0.5 GB to the processor and hashing it there took most of an update's time.
-pub fn on_a_card(summed: Summed) -> String {
+pub fn on_a_card(summed: &Summed) -> String {
     let mut digest = Digest::default();
     digest.summed(summed);
     digest.finish()
 }
 
 /// As [`moments`], of a policy on a card.
-pub fn moments_on_a_card(updates: u64, moments: [Summed; 2]) -> String {
+pub fn moments_on_a_card(updates: u64, moments: &[Summed; 2]) -> String {
     let mut digest = Digest::default();
     digest.count(updates);
-    moments.into_iter().for_each(|moment| digest.summed(moment));
+    moments.iter().for_each(|moment| digest.summed(moment));
     digest.finish()
 }
 
@@ -354,7 +354,7 @@ impl Digest {
         }
     }
 
-    fn summed(&mut self, Summed { counts, sums }: Summed) {
+    fn summed(&mut self, Summed { counts, sums }: &Summed) {
         self.count(counts.len() as u64);
         for (name, count) in counts {
             self.text(name);

@@ -3,11 +3,11 @@ use crate::base::visible;
 use crate::records::tables::decode;
 use crate::records::tables::{Refusal, TableError};
 use polars::prelude::{
-    AnyValue, Column, DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait,
-    ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, UInt32Type,
+    AnyValue, Column, DataFrame, IntoSeries, ListBuilderTrait, ListPrimitiveChunkedBuilder,
+    NumericNative, ParquetWriter, PolarsDataType, PolarsNumericType,
 };
-use std::io;
 use std::path::Path;
+use std::{io, iter};
 
 /// Fixed, because the bytes of a file depend on it.
 const ROW_GROUP_ROWS: usize = 1 << 18;
@@ -50,37 +50,25 @@ written! {
     Option<String> => |value| value.as_deref();
 }
 
-impl<T: Number> ColumnWritten for Vec<T> {
+impl<T: NumericNative> ColumnWritten for Vec<T>
+where
+    T::PolarsType: PolarsNumericType<Native = T>,
+{
     fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
     where
         T: 'r,
     {
         let lists: Vec<&Vec<T>> = values.collect();
         let numbers = lists.iter().map(|list| list.len()).sum();
-        let mut builder = ListPrimitiveChunkedBuilder::<T::Polars>::new(
+        let mut builder = ListPrimitiveChunkedBuilder::<T::PolarsType>::new(
             name.into(),
             lists.len(),
             numbers,
-            T::TYPE,
+            T::PolarsType::get_static_dtype(),
         );
         lists.into_iter().for_each(|list| builder.append_slice(list));
         columns.push(builder.finish().into_series().into());
     }
-}
-
-pub trait Number: Sized {
-    type Polars: PolarsNumericType<Native = Self>;
-    const TYPE: DataType;
-}
-
-impl Number for u32 {
-    type Polars = UInt32Type;
-    const TYPE: DataType = DataType::UInt32;
-}
-
-impl Number for f64 {
-    type Polars = Float64Type;
-    const TYPE: DataType = DataType::Float64;
 }
 
 /// Implements [`Read`]. Null is an error unless the type takes it; integers may have any width.
@@ -187,6 +175,27 @@ pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Table
         writer.finish(&mut frame).map(|_bytes| ()).map_err(io::Error::other)
     })?;
     Ok(())
+}
+
+/// The names of the columns, then each row's cells: a truth value as 1 or 0, null as nothing.
+pub fn texts<R: ColumnRecord>(records: &[R]) -> impl Iterator<Item = Vec<String>> {
+    let columns = R::columns(records);
+    let names = columns.iter().map(|column| column.name().to_string()).collect();
+    let rows = (0..records.len()).map(move |row| {
+        let cells = columns.iter().map(|column| column.get(row).expect("one value a record"));
+        cells.map(|cell| text(&cell)).collect()
+    });
+    iter::once(names).chain(rows)
+}
+
+fn text(cell: &AnyValue) -> String {
+    match cell {
+        AnyValue::Null => String::new(),
+        AnyValue::Boolean(value) => u8::from(*value).to_string(),
+        AnyValue::Float64(value) => value.to_string(),
+        AnyValue::UInt64(value) => value.to_string(),
+        other => other.str_value().into_owned(),
+    }
 }
 
 pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {

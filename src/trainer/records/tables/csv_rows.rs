@@ -63,16 +63,16 @@ pub fn read(
     Ok((header, rows))
 }
 
-/// Every row as a record whose fields are columns; other columns do no harm.
-pub fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, TableError> {
-    let (header, rows) = read(path)?;
-    let record = |row: Result<CsvRow, TableError>| {
-        let (line, mut row) = row?;
-        row.trim();
-        let record = row.deserialize(Some(&header));
-        Ok((line, record.map_err(|error| at(path, line, misread(&error, &header, &row)))?))
-    };
-    rows.map(record).collect()
+/// A row as a record whose fields are columns; other columns do no harm.
+pub fn record<T: DeserializeOwned>(
+    path: &Path,
+    header: &StringRecord,
+    (line, row): &CsvRow,
+) -> Result<T, TableError> {
+    let mut row = row.clone();
+    row.trim();
+    let record = row.deserialize(Some(header));
+    record.map_err(|error| at(path, *line, misread(&error, header, &row)))
 }
 
 fn misread(error: &csv::Error, header: &StringRecord, row: &StringRecord) -> String {

@@ -71,7 +71,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         let file = std::io::BufReader::new(foreign::open(path)?);
         foreign::each_line(path, file, foreign::DATA, |number, bytes| {
             let line = parsed(path, number, bytes)?;
-            line.map_or(Ok(()), |line| outcomes.take(number, line))
+            line.map_or(Ok(()), |line| outcomes.take(number, &line))
         })?;
     } else if is_named(&["parquet"]) || begins(b"PAR1") {
         let present = problem_rows::column_names(path)?;
@@ -81,7 +81,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         let mut number = 0;
         problem_rows::each_problem_row(path, &wanted, &mut |_, row| {
             number += 1;
-            outcomes.take(number, row)
+            outcomes.take(number, &row)
         })?;
     } else {
         let (header, records) = csv_rows::read(path)?;
@@ -91,7 +91,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
             let (number, record) = record?;
             let pairs = header.iter().zip(&record);
             let line = pairs.map(|(name, text)| (name.to_string(), text.trim().into()));
-            outcomes.take(number, line.collect())?;
+            outcomes.take(number, &line.collect())?;
         }
     }
     outcomes.table()
@@ -134,27 +134,17 @@ impl<'a> LineReader<'a> {
         Some(self.names.correct.as_deref()?.split_once(',')?.1)
     }
 
-    fn take(&mut self, number: usize, line: Line) -> Result<(), TableError> {
-        let (writer, columns) = match self.chosen.take() {
+    fn take(&mut self, number: usize, line: &Line) -> Result<(), TableError> {
+        let at = |reason: String| csv_rows::at(self.path, number, reason);
+        let (writer, columns) = match self.chosen.clone() {
             Some(chosen) => chosen,
             None => {
-                let writer = writer(&line, self.names);
-                (writer, columns(self.path, &line, writer, self.names)?)
+                let writer = writer(line, self.names);
+                let columns = columns(self.path, line, writer, self.names)?;
+                self.chosen.insert((writer, columns)).clone()
             }
         };
-        let taken = self.take_outcome((number, &line), writer, &columns);
-        self.chosen = Some((writer, columns));
-        taken
-    }
-
-    fn take_outcome(
-        &mut self,
-        (number, line): (usize, &Line),
-        writer: Writer,
-        columns: &GradedColumns,
-    ) -> Result<(), TableError> {
-        let at = |reason: String| csv_rows::at(self.path, number, reason);
-        let (problem, sample, correct) = columns;
+        let (problem, sample, correct) = &columns;
         if writer == Writer::LmEval
             && let Some(filter) = line.get("filter").and_then(Value::as_str)
         {
@@ -182,7 +172,7 @@ impl<'a> LineReader<'a> {
             return Err(at(format!("more than {} rows", graded::MOST_ROWS)));
         }
         if writer == Writer::Anybody {
-            self.check_is_one_problems(&problem, line, columns).map_err(at)?;
+            self.check_is_one_problems(&problem, line, &columns).map_err(at)?;
         }
         let sample = sample.as_deref().map(|key| name(key, "sample")).transpose()?;
         self.rows.push(Graded { problem, sample, is_correct });

@@ -48,7 +48,6 @@ pub struct WantedKeys {
     pub question: Vec<String>,
     pub answer: Vec<String>,
     pub others: Vec<String>,
-    #[serde(default)]
     pub all: bool,
 }
 
@@ -66,7 +65,6 @@ pub struct Head {
     pub rows: u64,
     pub columns: Vec<String>,
     pub binary: Vec<String>,
-    #[serde(default)]
     pub decimals: Vec<(String, usize)>,
 }
 

@@ -95,14 +95,10 @@ pub const TIMES: [&str; 2] = ["Wall time", "_timestamp"];
 /// CSV with a row a run: `arm`, `value` and, where there is one, `seed`.
 pub const TABLE: &str = "a table of runs";
 
-pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
-    read_for(path, x, None)
-}
-
 /// The runs of a file, or the run of a folder of event files. `x` is the column that stands in for steps in a file
 /// without them, or with several. Errors: a file that cannot be read, of an unknown format or without a value, with
 /// file and line.
-pub fn read_for(path: &Path, x: &str, metric: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
+pub fn read(path: &Path, x: &str, metric: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
     // `steps` are those of any name.
     let x = Some(x).filter(|x| !["", "steps"].contains(x));
     let is_folder = files::kind(path)? == Some(FileKind::Folder);

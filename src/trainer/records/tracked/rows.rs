@@ -36,6 +36,17 @@ impl<'a> TrackedRow<'a> {
         self.cells.iter().find(|(column, _)| *column == name).map(|(_, cell)| *cell)
     }
 
+    fn number(&self, name: &str) -> Option<f64> {
+        if let Cell::Number(number) = self.cell(name)? { Some(number) } else { None }
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = (&'a str, f64)> {
+        self.cells.iter().filter_map(|(name, cell)| match cell {
+            Cell::Number(number) => Some((*name, *number)),
+            Cell::Text(_) | Cell::Null => None,
+        })
+    }
+
     fn label(&self, column: &str) -> String {
         match self.cell(column) {
             Some(Cell::Number(number)) => number.to_string(),
@@ -75,9 +86,8 @@ pub fn runs(
 }
 
 fn has_value_of_name(row: &TrackedRow) -> bool {
-    let is_number = |cell: &Cell| matches!(cell, Cell::Number(_));
-    let numbers = row.cells.iter().filter(|(name, cell)| is_number(cell) && !is_place(name));
-    let names: Vec<&str> = numbers.map(|(name, _)| *name).collect();
+    let names = row.numbers().map(|(name, _)| name).filter(|name| !is_place(name));
+    let names: Vec<&str> = names.collect();
     let is_told = ["run", "run_name"].iter().chain(&TAGS).any(|name| row.cell(name).is_some());
     row.cell("name").is_some() && names == [VALUE] && !is_told
 }
@@ -122,7 +132,7 @@ fn whole(number: &str) -> &str {
 /// no metrics, but for `x`.
 fn read_tags(rows: &mut [TrackedRow], x: Option<&str>) {
     let is_tag = |name: &&str| rows.iter().all(|row| matches!(row.cell(name), Some(Cell::Text(_))));
-    let has_value = rows.iter().any(|row| matches!(row.cell(VALUE), Some(Cell::Number(_))));
+    let has_value = rows.iter().any(|row| row.number(VALUE).is_some());
     let Some(column) = TAGS.into_iter().find(is_tag).filter(|_| has_value) else { return };
     for row in rows {
         let Some(Cell::Text(tag)) = row.cell(column) else { continue };
@@ -158,12 +168,11 @@ fn check_is_one_curve(path: &Path, rows: &[TrackedRow]) -> Result<(), TableError
         let mut seen: BTreeMap<(u64, &str), (String, f64)> = BTreeMap::new();
         for row in rows {
             let label = row.label(column);
-            for (metric, cell) in row.cells.iter().filter(|_| !label.is_empty()) {
-                let Cell::Number(value) = *cell else { continue };
-                let place = (row.step.to_bits(), *metric);
+            for (metric, value) in row.numbers().filter(|_| !label.is_empty()) {
+                let place = (row.step.to_bits(), metric);
                 let (first, before) = seen.entry(place).or_insert((label.clone(), value));
                 let is_other = *first != label && before.to_bits() != value.to_bits();
-                if is_other && *metric != column && !is_place(metric) {
+                if is_other && metric != column && !is_place(metric) {
                     let [first, label] = [&*first, &label].map(|it| visible::shortened(it, 40));
                     let reason = format!(
                         "step {} has `{metric}` of {column} {first:?} and of {column} {label:?}, which make no one \
@@ -185,7 +194,7 @@ pub fn is_time(text: &str) -> bool {
 
 fn recurs(rows: &[TrackedRow], column: &str) -> bool {
     let mut steps: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| matches!(row.cell(column), Some(Cell::Number(_)))) {
+    for row in rows.iter().filter(|row| row.number(column).is_some()) {
         steps.entry(row.step.to_bits()).or_default().push(row.label(column));
     }
     let mut several = steps.into_values().filter(|labels| labels.len() > 1).map(|mut labels| {
@@ -222,21 +231,17 @@ pub fn run(
 ) -> TrackedRun {
     let mut run = TrackedRun::new(path, format, name);
     run.notes.is_sorted = sort_unless_resumed(&mut rows);
-    let reading = |row: &TrackedRow, clock: &str| match row.cell(clock) {
-        Some(Cell::Number(reading)) => Some(reading),
-        _ => None,
-    };
-    let has_reading = |clock: &&str| rows.iter().any(|row| reading(row, clock).is_some());
+    let has_reading = |clock: &&str| rows.iter().any(|row| row.number(clock).is_some());
     let clock = CLOCKS.into_iter().find(has_reading);
     run.notes.has_times = clock.is_some_and(|clock| TIMES.contains(&clock));
     let (mut seconds, mut last) = (None, f64::NEG_INFINITY);
     for (place, row) in rows.iter().enumerate() {
         if row.tag.is_empty() && row.step < last && is_repeated(row, &rows[..place]) {
-            run.cut(row.step, |metric| !matches!(row.cell(metric), Some(Cell::Number(_))));
+            run.cut(row.step, |metric| row.number(metric).is_none());
             last = row.step;
         }
         last = last.max(row.step);
-        seconds = clock.and_then(|clock| reading(row, clock)).or(seconds);
+        seconds = clock.and_then(|clock| row.number(clock)).or(seconds);
         if let Some(Cell::Text(text)) = clock.and_then(|clock| row.cell(clock)) {
             run.skip(SECONDS, row.line, Some(text));
         }
@@ -263,8 +268,7 @@ pub fn run(
 /// Whether an earlier row has its step and the same metrics, as where a run goes on from a checkpoint.
 fn is_repeated(row: &TrackedRow, before: &[TrackedRow]) -> bool {
     let names = |row: &TrackedRow| -> BTreeSet<String> {
-        let numbers = row.cells.iter().filter(|(_, cell)| matches!(cell, Cell::Number(_)));
-        numbers.map(|(name, _)| (*name).to_string()).collect()
+        row.numbers().map(|(name, _)| name.to_string()).collect()
     };
     let own = names(row);
     before.iter().any(|it| it.step == row.step && names(it) == own)
@@ -287,13 +291,7 @@ fn sort_unless_resumed(rows: &mut [TrackedRow]) -> bool {
 
 fn has_step_twice(rows: &[TrackedRow]) -> bool {
     let mut seen = BTreeSet::new();
-    for row in rows {
-        for (name, cell) in &row.cells {
-            let is_value = matches!(cell, Cell::Number(_)) && !is_place(name);
-            if is_value && !seen.insert((*name, row.step.to_bits())) {
-                return true;
-            }
-        }
-    }
-    false
+    let values = rows.iter().flat_map(|row| row.numbers().map(|(name, _)| (name, row.step)));
+    let mut values = values.filter(|(name, _)| !is_place(name));
+    values.any(|(name, step)| !seen.insert((name, step.to_bits())))
 }

@@ -73,10 +73,10 @@ pub fn read(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
     }
     let mut runs: Vec<TrackedRun> = Vec::new();
     let mut lines: BTreeMap<(String, u64), usize> = BTreeMap::new();
-    for ((line, Row { arm: name, seed, value }), (_, cells)) in
-        csv_rows::records(path)?.into_iter().zip(&rows)
-    {
-        let at = |reason: String| csv_rows::at(path, line, reason);
+    let records = rows.iter().map(|row| csv_rows::record(path, &header, row));
+    let records: Vec<Row> = records.collect::<Result<_, _>>()?;
+    for (Row { arm: name, seed, value }, (line, cells)) in records.into_iter().zip(&rows) {
+        let at = |reason: String| csv_rows::at(path, *line, reason);
         if !value.is_finite() {
             return Err(at(format!("`value`: expected a finite number, got {value}")));
         }
@@ -89,7 +89,7 @@ pub fn read(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
         };
         let seed = seed.map(whole).transpose()?;
         if let Some(seed) = seed
-            && let Some(first) = lines.insert((name.clone(), seed), line)
+            && let Some(first) = lines.insert((name.clone(), seed), *line)
         {
             let reason = format!("arm {name} has seed {seed} in line {first}, too");
             return Err(at(format!("{reason}; a run has one row: remove one, or mend its seed")));

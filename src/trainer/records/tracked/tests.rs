@@ -5,7 +5,7 @@ fn read_text(name: &str, text: &str) -> Result<Vec<TrackedRun>, String> {
     let path = folder.path().join(name);
     files::write_atomic(&path, text.as_bytes()).unwrap();
     let place = format!("{}/", folder.path().display());
-    let runs = read(&path, "").map_err(|error| error.to_string().replace(&place, ""))?;
+    let runs = read(&path, "", None).map_err(|error| error.to_string().replace(&place, ""))?;
     let own = |run: TrackedRun| TrackedRun { name: run.name.replace(&place, ""), ..run };
     Ok(runs.into_iter().map(own).collect())
 }
@@ -259,12 +259,12 @@ fn exports_of_one_run_are_read_over_updates_whatever_their_format() {
     let scalar = |step, value| event_file::Scalar { tag: "acc".to_string(), step, value };
     let bytes = event_file::events(&[scalar(4, 0.25), scalar(8, 0.5)]);
     files::write_atomic(&events, &bytes).unwrap();
-    assert_eq!(read(&events, "").unwrap()[0].curves["acc"], [(4.0, 0.25), (8.0, 0.5)]);
+    assert_eq!(read(&events, "", None).unwrap()[0].curves["acc"], [(4.0, 0.25), (8.0, 0.5)]);
     files::write_atomic(&csv, own.as_bytes()).unwrap();
-    let of_steps = &read(&csv, "step").unwrap()[0];
+    let of_steps = &read(&csv, "step", None).unwrap()[0];
     assert_eq!(of_steps.curves["acc"], [(1.0, 0.25), (2.0, 0.5)]);
     assert_eq!(of_steps.notes.format, "CSV");
-    let of_updates = &read(&csv, "updates").unwrap()[0];
+    let of_updates = &read(&csv, "updates", None).unwrap()[0];
     assert!(of_updates.notes.format.contains("updates"));
 }
 
@@ -290,7 +290,7 @@ fn what_is_no_table_of_curves_is_refused_with_the_way_to_one() {
         let folder = tempfile::tempdir().unwrap();
         files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
         let asked = folder.path().join(name.split('/').next().unwrap_or_default());
-        let refusal = read(&asked, "").unwrap_err().to_string();
+        let refusal = read(&asked, "", None).unwrap_err().to_string();
         assert!(refusal.contains(words), "{name}: {refusal}");
     }
 }

@@ -1,8 +1,7 @@
 use crate::base::{files, visible};
 use crate::records::Index;
 use crate::task::audit::{AuditOptions, LISTED, MOST_NAMES, findings};
-use crate::task::data::problem_file::{self, Readings, Unseen};
-use crate::task::data::{self, source::Format, template};
+use crate::task::data::{self, problem_file, source::Format, template};
 use crate::task::{
     Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, Indices,
     Lengths, SourceRow, TaskError, reward,
@@ -29,14 +28,8 @@ pub struct Collected {
     problems: BTreeMap<[u8; 32], KnownQuestions>,
     /// Problem and whether another had the same index, by the index's digest.
     indices: BTreeMap<u64, (u64, bool)>,
-    counted: Indices,
-    prompts: AuditPrompts,
     systems: BTreeSet<u64>,
-    data_sources: BTreeMap<String, u64>,
-    styles: BTreeMap<String, u64>,
-    keys: BTreeMap<String, u64>,
-    readings: Readings,
-    unseen: Unseen,
+    audit: Audit,
 }
 
 impl Collected {
@@ -52,11 +45,12 @@ impl Collected {
         options: &AuditOptions,
     ) -> Result<(), TaskError> {
         self.row_digests.push(row_digest(row));
-        count(&mut self.data_sources, row.read.data_source.as_deref());
-        count(&mut self.styles, row.read.style.as_deref());
-        count(&mut self.keys, Some(&row.read.keys.join(", ")));
-        problem_file::count_readings(&mut self.readings, row);
-        problem_file::count_unseen(&mut self.unseen, row);
+        let audit = &mut self.audit;
+        count(&mut audit.data_sources, row.read.data_source.as_deref());
+        count(&mut audit.styles, row.read.style.as_deref());
+        count(&mut audit.keys, Some(&row.read.keys.join(", ")));
+        problem_file::count_readings(&mut audit.readings, row);
+        problem_file::count_unseen(&mut audit.unseen, row);
         self.take_prompt(row);
         let asked = asked(row);
         let identity = data::identity(&asked);
@@ -85,7 +79,7 @@ impl Collected {
     }
 
     fn take_prompt(&mut self, row: &SourceRow) {
-        let counted = &mut self.prompts;
+        let counted = &mut self.audit.prompts;
         counted.blank += u64::from(row.question().trim().is_empty());
         for (text, rows) in [
             (row.question(), &mut counted.blank_rows),
@@ -120,7 +114,7 @@ impl Collected {
     }
 
     fn take_index(&mut self, row: &SourceRow, problem: u64) {
-        let counted = &mut self.counted;
+        let counted = &mut self.audit.indices;
         let (Some(name), Some(index)) = (index_text(row), &row.read.index) else {
             counted.missing += 1;
             return;
@@ -152,11 +146,11 @@ impl Collected {
         let mut rows = Sha256::new();
         self.row_digests.iter().for_each(|digest| rows.update(digest));
         let counts = || self.problems.values().map(KnownQuestions::rows);
-        let problems = self.problems.len() as u64;
+        let (row_count, problems) = (self.rows(), self.problems.len() as u64);
         let copies = Copies {
             fewest: counts().min().unwrap_or(0),
             most: counts().max().unwrap_or(0),
-            mean: self.rows() as f64 / problems.max(1) as f64,
+            mean: row_count as f64 / problems.max(1) as f64,
         };
         let content = AuditContent {
             rows_sha256: files::hexadecimal(&rows.finalize()),
@@ -171,7 +165,7 @@ impl Collected {
             known_as: findings::known_as(&file_sha256),
             for_program: options.keys.columns,
             file_sha256,
-            rows: self.rows(),
+            rows: row_count,
             problems,
             content,
             copies,
@@ -179,17 +173,12 @@ impl Collected {
                 spaced_differently: respaced.count() as u64,
                 lengths: lengths(&self.problems, options),
                 systems: self.systems.len() as u64,
-                ..self.prompts
+                ..self.audit.prompts
             },
             answers: answers(&self.problems),
             conflicts: conflicts(&self.problems),
-            indices: Indices { distinct: self.indices.len() as u64, ..self.counted },
-            data_sources: self.data_sources,
-            styles: self.styles,
-            keys: self.keys,
-            readings: self.readings,
-            unseen: self.unseen,
-            findings: Vec::new(),
+            indices: Indices { distinct: self.indices.len() as u64, ..self.audit.indices },
+            ..self.audit
         })
     }
 }

@@ -31,7 +31,7 @@ pub struct TokenCount<'a> {
     pub count: &'a dyn Fn(&SourceRow) -> Result<u64, String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Audit {
     pub file: String,
     pub format: Format,
@@ -63,7 +63,7 @@ pub struct Audit {
     pub findings: Vec<AuditFinding>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct AuditContent {
     /// Of all rows as a multiset: the same whatever their order.
     pub rows_sha256: String,
@@ -71,7 +71,7 @@ pub struct AuditContent {
     pub problems_sha256: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Copies {
     pub fewest: u64,
     pub most: u64,
@@ -138,7 +138,7 @@ pub struct Answers {
     pub shared_listed: Vec<(String, u64)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Conflicts {
     pub problems: u64,
     pub rows: u64,

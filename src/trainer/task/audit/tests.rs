@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::files;
+use crate::task::data::problem_file::tests::aime_2024;
 use crate::task::data::template;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -229,13 +230,7 @@ fn tokens_are_counted_once_a_problem_and_long_prompts_are_warned_of() {
 
 #[test]
 fn the_released_aime_file_is_known_and_its_facts_hold() {
-    let default = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .join("../shared/data/aime-2024.parquet");
-    let path = std::env::var_os("DAPO_TEST_AIME").map_or(default, PathBuf::from);
-    if !path.exists() {
-        eprintln!("skipped: no AIME 2024 file at {} (set DAPO_TEST_AIME)", path.display());
-        return;
-    }
+    let Some(path) = aime_2024() else { return };
     let audit = audit(&path, &options(), &mut |_done, _total| {}).unwrap();
     assert!(audit.known_as.as_deref().unwrap().starts_with("AIME 2024"));
     assert_eq!((audit.rows, audit.problems), (960, 30));

@@ -11,7 +11,7 @@ use crate::records::Message;
 use crate::task::TaskError;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
+use minijinja::{Environment, Error as JinjaError, Value};
 use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -351,18 +351,18 @@ fn environment() -> Result<Environment<'static>, JinjaError> {
     environment.set_syntax(syntax);
     environment.set_fuel(Some(FUEL));
     python::set_up(&mut environment);
-    environment.add_function("raise_exception", raise_exception);
+    let raise = |message: String| -> Result<Value, JinjaError> { Err(python::refusal(message)) };
+    environment.add_function("raise_exception", raise);
     environment.add_filter("tojson", python_json::filter);
     Ok(environment)
 }
 
 fn undated(format: &str) -> JinjaError {
-    let reason = format!(
+    python::refusal(format!(
         "it asks for today's date by {DATE_FUNCTION}({format:?}), and a prompt must not depend on the day; state a \
          date: prompt.chat_template_kwargs.{DATE_FUNCTION} = {FIXED_DATE:?} (without an experiment: \
          --chat-template-kwargs)"
-    );
-    JinjaError::new(ErrorKind::InvalidOperation, reason)
+    ))
 }
 
 const REQUEST: &str = "chat template\n";
@@ -395,10 +395,6 @@ fn told(error: &JinjaError) -> String {
     let place = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
     detail + &place
-}
-
-fn raise_exception(message: String) -> Result<Value, JinjaError> {
-    Err(JinjaError::new(ErrorKind::InvalidOperation, message))
 }
 
 #[cfg(test)]

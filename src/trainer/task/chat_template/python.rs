@@ -31,14 +31,14 @@ static REFUSED: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
 
 pub fn check(tag: &str) -> Result<(), JinjaError> {
     if ESCAPE.is_match(tag) {
-        return Err(unsupported(format!(
+        return Err(refusal(format!(
             "{tag} has an escape that is read otherwise (\\N{{…}}, \\U…, \\a, \\v, \\/): write the character, or its number \
              as in \\u2022"
         )));
     }
     let without_texts = TEXT.replace_all(tag, "''");
     let refused = REFUSED.iter().find(|(pattern, _)| pattern.is_match(&without_texts));
-    refused.map_or(Ok(()), |(_, reason)| Err(unsupported(format!("{tag} has {reason}"))))
+    refused.map_or(Ok(()), |(_, reason)| Err(refusal(format!("{tag} has {reason}"))))
 }
 
 pub fn check_names(environment: &Environment, template: &str) -> Result<(), JinjaError> {
@@ -48,7 +48,7 @@ pub fn check_names(environment: &Environment, template: &str) -> Result<(), Jinj
     let in_macros = ["varargs", "kwargs"].into_iter().filter(|_| has_macro);
     let missing = ["cycler", "joiner", "lipsum"].into_iter().chain(in_macros);
     missing.into_iter().find(|name| reads.contains(*name)).map_or(Ok(()), |name| {
-        Err(unsupported(format!("the template reads `{name}` of Jinja2, which dapo does not have")))
+        Err(refusal(format!("the template reads `{name}` of Jinja2, which dapo does not have")))
     })
 }
 
@@ -92,11 +92,11 @@ fn method(
             let (suffix,): (&str,) = from_args(arguments)?;
             Ok(text.strip_suffix(suffix).unwrap_or(text).into())
         }
-        ("title", Some(_)) => Err(unsupported("title() has other capitals in Python".to_string())),
+        ("title", Some(_)) => Err(refusal("title() has other capitals in Python".to_string())),
         _ => pycompat::unknown_method_callback(state, value, method, arguments),
     }
 }
 
-fn unsupported(reason: String) -> JinjaError {
+pub fn refusal(reason: String) -> JinjaError {
     JinjaError::new(ErrorKind::InvalidOperation, reason)
 }

@@ -17,6 +17,14 @@ struct Published {
     rendered: Vec<Rendered>,
 }
 
+impl Published {
+    fn load(&self) -> ChatTemplate {
+        let mut config = json!(self.tokens);
+        config["chat_template"] = json!(self.template);
+        ChatTemplate::load(folder(&config).path()).unwrap().unwrap()
+    }
+}
+
 #[derive(Deserialize)]
 struct Golden {
     conversations: BTreeMap<String, Vec<Message>>,
@@ -60,7 +68,7 @@ fn of(template: &str) -> Result<ChatTemplate, String> {
 }
 
 fn user(content: &str) -> [Message; 1] {
-    [Message { role: "user".into(), content: content.into() }]
+    [Message::new("user", content)]
 }
 
 #[test]
@@ -99,26 +107,21 @@ fn a_turn_that_the_assistant_has_begun_goes_on_as_in_transformers() {
     let mut templates = self::golden().templates;
     let (template, tokens, rendered) = (golden.smollm2_template, BTreeMap::new(), Vec::new());
     templates.insert("smollm2".to_string(), Published { tokens, template, rendered });
-    let message =
-        |role: &str, content: &String| Message { role: role.into(), content: content.clone() };
     let mut refused = 0;
     for case in &golden.cases {
         let mut messages: Vec<Message> =
-            case.system.iter().map(|text| message("system", text)).collect();
+            case.system.iter().map(|text| Message::new("system", text)).collect();
         for PromptExample { question, response } in &case.examples {
-            messages.extend([message("user", question), message("assistant", response)]);
+            messages.extend([Message::new("user", question), Message::new("assistant", response)]);
         }
-        messages.push(message("user", &golden.question));
+        messages.push(Message::new("user", &golden.question));
         for (name, expected) in &case.texts {
             let published = &templates[name];
-            let mut config = json!(published.tokens);
-            config["chat_template"] = json!(published.template);
-            let template = ChatTemplate::load(folder(&config).path()).unwrap().unwrap();
             let date = published.template.contains(DATE_FUNCTION);
             let date = date.then(|| (DATE_FUNCTION.to_string(), FIXED_DATE.into()));
             let kwargs = date.into_iter().collect();
             let prefix = &case.response_prefix;
-            let text = template.render_continued(messages.clone(), prefix, &kwargs);
+            let text = published.load().render_continued(messages.clone(), prefix, &kwargs);
             refused += usize::from(text.is_err());
             assert_eq!(&text.ok(), expected, "{name}, {:?}", case.response_prefix);
         }
@@ -129,12 +132,7 @@ fn a_turn_that_the_assistant_has_begun_goes_on_as_in_transformers() {
 #[test]
 fn the_end_of_a_turn_is_what_follows_an_answer() {
     let golden = golden();
-    let end = |name: &str| {
-        let published = &golden.templates[name];
-        let mut config = json!(published.tokens);
-        config["chat_template"] = json!(published.template);
-        ChatTemplate::load(folder(&config).path()).unwrap().unwrap().end_of_turn()
-    };
+    let end = |name: &str| golden.templates[name].load().end_of_turn();
     assert_eq!(end("qwen2_5"), "<|im_end|>\n");
     assert_eq!(end("llama3"), "<|eot_id|>");
     assert_eq!(end("deepseekv3"), "<｜end▁of▁sentence｜>");

@@ -81,14 +81,14 @@ pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, T
 }
 
 pub fn refuse_blank(set: &str, problems: &[Problem], grading: &Grading) -> Result<(), TaskError> {
-    let blank = problems.iter().find(|problem| problem.answer.trim().is_empty());
-    match grading.program() {
-        Some(program) if program.kind != ProgramKind::MathVerify => Ok(()),
-        _ => blank.map_or(Ok(()), |problem| {
-            let (path, place) = (PathBuf::from(set), format!(": problem {}", problem.id));
-            Err(TaskError::Blank { path, place, field: "answer" })
-        }),
+    if grading.program().is_some_and(|program| program.kind != ProgramKind::MathVerify) {
+        return Ok(());
     }
+    let blank = problems.iter().find(|problem| problem.answer.trim().is_empty());
+    blank.map_or(Ok(()), |problem| {
+        let (path, place) = (PathBuf::from(set), format!(": problem {}", problem.id));
+        Err(TaskError::Blank { path, place, field: "answer" })
+    })
 }
 
 /// A problem whose answer stands in every prompt says nothing.

@@ -342,7 +342,7 @@ impl Prepared {
         let lock = out.join(LOCK);
         let mut tell = Some(tell);
         let _held = loop {
-            match files::locks::lock(&lock)? {
+            match files::locks::lock_briefly(&lock)? {
                 Some(held) => break held,
                 None => {
                     if let Some(tell) = tell.take() {
@@ -352,9 +352,7 @@ impl Prepared {
                 }
             }
         };
-        let written = self.write_alone(out)?;
-        files::remove_file(&lock)?;
-        Ok(written)
+        self.write_alone(out)
     }
 
     fn write_alone(

@@ -13,9 +13,10 @@ use std::io;
 use std::path::Path;
 
 /// Format of a file of problems.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
+    #[default]
     Parquet,
     /// `*.jsonl`: each line an object.
     JsonLines,

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WrittenText {
+    line: usize,
     question: String,
     solution: String,
 }
@@ -20,8 +21,7 @@ struct WrittenText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Texts {
     path: PathBuf,
-    /// Each with its line, from 1.
-    texts: Vec<(usize, WrittenText)>,
+    texts: Vec<WrittenText>,
 }
 
 impl Texts {
@@ -29,7 +29,7 @@ impl Texts {
     pub fn read(path: &Path) -> Result<Self, TaskError> {
         let (mut texts, reader) = (Vec::new(), io::BufReader::new(foreign::open(path)?));
         foreign::each_line(path, reader, foreign::HELD_DATA, |line, bytes| {
-            texts.extend(written(path, line, bytes)?.map(|text| (line, text)));
+            texts.extend(written(path, line, bytes)?);
             Ok::<(), FileError>(())
         })?;
         let path = path.to_path_buf();
@@ -41,7 +41,7 @@ impl Texts {
 
     /// Line, question and solution of each record, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &str, &str)> {
-        self.texts.iter().map(|(line, text)| (*line, &text.question[..], &text.solution[..]))
+        self.texts.iter().map(|text| (text.line, &text.question[..], &text.solution[..]))
     }
 
     /// Takes the last `count` questions out, with all their solutions, and returns them with their lines as problems
@@ -55,8 +55,8 @@ impl Texts {
         let path = self.path.clone();
         let (mut problems, mut places) = (Vec::<(usize, Problem)>::new(), Vec::new());
         let mut known = BTreeMap::new();
-        for (record, (line, text)) in self.texts.iter().enumerate() {
-            let line = *line;
+        for (record, text) in self.texts.iter().enumerate() {
+            let line = text.line;
             let stated = reward::grade(&text.solution, "", verifier).prediction;
             let Some(answer) = stated.filter(|answer| !answer.is_empty()) else {
                 return Err(TaskError::Unstated { path, line });
@@ -93,7 +93,7 @@ fn written(path: &Path, line: usize, bytes: &[u8]) -> Result<Option<WrittenText>
     let Some(row) = row else { return Ok(None) };
     let [question, solution] = ["question", "solution"].map(|key| text(&row, key));
     let (question, solution) = (question.map_err(refused)?, solution.map_err(refused)?);
-    Ok(Some(WrittenText { question, solution }))
+    Ok(Some(WrittenText { line, question, solution }))
 }
 
 fn text(row: &Map<String, Value>, key: &str) -> Result<String, String> {
@@ -130,8 +130,8 @@ impl Solutions for Texts {
     /// A solution that is longer is cut and has no end.
     fn write(&self, _shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let place = draws.below(self.texts.len() as u64) as usize;
-        let (_, WrittenText { question, solution }) = &self.texts[place];
-        Written::cut(question.clone(), solution, max_characters)
+        let text = &self.texts[place];
+        Written::cut(text.question.clone(), &text.solution, max_characters)
     }
 }
 

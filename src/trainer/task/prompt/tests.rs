@@ -169,31 +169,20 @@ fn in_a_chat_they_are_messages_and_the_last_one_goes_on() {
     assert_eq!(text(PromptTemplate::DapoChat), expected);
 }
 
-/// A folder whose post-processor puts one token before a text and one behind it.
-fn folder_with_ends(processor: Value) -> tempfile::TempDir {
-    let folder = folder(r#"{"eos_token_id": 1}"#);
-    let path = folder.path().join("tokenizer.json");
-    let mut json: Value = files::read_json(&path).unwrap();
-    json["post_processor"] = processor;
-    files::write_json(&path, &json).unwrap();
-    folder
-}
-
 #[test]
 fn a_plain_prompt_begins_and_does_not_end_as_the_post_processor_says_and_a_chat_is_as_written() {
-    let token = |id: &str| serde_json::json!({"SpecialToken": {"id": id, "type_id": 0}});
-    let sequence = |id: &str| serde_json::json!({"Sequence": {"id": id, "type_id": 0}});
-    let special =
-        |id: &str, number: u32| serde_json::json!({"id": id, "ids": [number], "tokens": [id]});
-    let template = serde_json::json!({
+    let token = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
+    let sequence = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+    let special = |id: &str, number: u32| json!({"id": id, "ids": [number], "tokens": [id]});
+    let template = json!({
         "type": "TemplateProcessing",
         "single": [token("0"), sequence("A"), token("1")],
         "pair": [sequence("A"), sequence("B")],
         "special_tokens": {"0": special("0", 2), "1": special("1", 3)},
     });
-    let chain = serde_json::json!({"type": "Sequence", "processors": [template]});
+    let chain = json!({"type": "Sequence", "processors": [template]});
     for processor in [template, chain] {
-        let folder = folder_with_ends(processor);
+        let folder = changed_folder(|json| json["post_processor"] = processor);
         let chat = folder.path().join("chat_template.jinja");
         files::write_atomic(&chat, b"{{ messages[0].content }}").unwrap();
         let tokenizer = Tokenizer::load(folder.path()).unwrap();
@@ -227,16 +216,22 @@ fn a_folder_without_a_tokenizer_is_named_with_what_helps() {
     }
 }
 
-/// The tokenizer of these characters whose `tokenizer.json` a function has changed, beside other files.
-fn changed(
-    change: impl FnOnce(&mut Value),
-    others: &[(&str, Value)],
-) -> Result<Tokenizer, TaskError> {
+/// The tokenizer of these characters whose `tokenizer.json` a function has changed.
+fn changed_folder(change: impl FnOnce(&mut Value)) -> tempfile::TempDir {
     let folder = folder(r#"{"eos_token_id": 1}"#);
     let path = folder.path().join("tokenizer.json");
     let mut json: Value = files::read_json(&path).unwrap();
     change(&mut json);
     files::write_json(&path, &json).unwrap();
+    folder
+}
+
+/// Loaded, beside other files.
+fn changed(
+    change: impl FnOnce(&mut Value),
+    others: &[(&str, Value)],
+) -> Result<Tokenizer, TaskError> {
+    let folder = changed_folder(change);
     for (name, value) in others {
         files::write_json(&folder.path().join(name), value).unwrap();
     }

@@ -198,8 +198,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let experiment = &inputs.experiment;
     let mut trainer = run::trainer(inputs, None)?;
     let model = trainer.policy().model();
-    let (config, parameters) = (model.config().clone(), throughput::parameters(model));
-    let is_native = model.is_native();
+    let (config, is_native) = (model.config().clone(), model.is_native());
     let penalised = experiment.dapo.kl != Kl::None {};
     let fed = Fed {
         reads: f64::from(!trainer.samples_as_trained()) + f64::from(penalised),
@@ -223,7 +222,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let responses = || lengths.iter().flat_map(|group| &group.responses);
     let workload = BenchWorkload {
         experiment: experiment.name.clone(),
-        parameters,
+        parameters: config.parameters(),
         threads: experiment.execution.threads,
         repetitions: 0,
         rollouts: responses().count() as u64,

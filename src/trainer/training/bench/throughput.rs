@@ -84,7 +84,7 @@ pub fn measure(
     experiment: Option<&Experiment>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Throughput, TrainingError> {
-    let (parameters, place) = (parameters(&model), model.device());
+    let (parameters, place) = (model.config().parameters(), model.device());
     let mut generation = Vec::new();
     for &batch in &workload.batches {
         progress(&format!("generating {batch} rows"));
@@ -117,10 +117,6 @@ pub fn measure(
         training,
         peak_memory_bytes,
     })
-}
-
-pub fn parameters(model: &Qwen2) -> u64 {
-    model.parameters().values().map(|tensor| tensor.numel() as u64).sum()
 }
 
 /// Bytes a second of a product of 1 GiB with a vector, which reads like a decode step; a sum reads more slowly.
@@ -187,7 +183,7 @@ fn generate(
     let steps = (workload.new_tokens - 1) as f64;
     let config = model.config();
     let width = model.kind().elt_size_in_bytes() as f64;
-    let weights = parameters(model) as f64 * width;
+    let weights = config.parameters() as f64 * width;
     let token =
         (2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim) as f64;
     let held = workload.prompt_tokens as f64 + 0.5 * workload.new_tokens as f64;
@@ -221,7 +217,7 @@ fn update(
         .collect();
     let cut = Cut { micro_batch_rollouts: rows.len(), pass_tokens: workload.pass_tokens };
     let settings = update::Settings { dapo: &experiment.dapo, temperature: 1.0, cut };
-    let parameters = parameters(&model) as f64;
+    let parameters = config.parameters() as f64;
     let mut policy = Policy::new(model, &experiment.optimizer);
     let tokens = rows.len() * length;
     let (mut forward, mut whole) = (f64::INFINITY, f64::INFINITY);

@@ -297,12 +297,12 @@ mod tests {
     use crate::experiment::{MiniAimeVariant, extends};
     use crate::task::data::embedded::mini_aime::MiniAime;
 
-    fn experiment() -> Experiment {
+    pub fn experiment() -> Experiment {
         let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         extends::load(&folder.join("experiments/base.toml")).unwrap()
     }
 
-    fn scored(text: &str, is_correct: bool, finish: Finish, penalty: f64) -> ScoredRollout {
+    pub fn scored(text: &str, is_correct: bool, finish: Finish, penalty: f64) -> ScoredRollout {
         let tokens = vec![3; text.len()];
         let log_probs = vec![-0.5; text.len()];
         ScoredRollout {
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    fn group(rollouts: Vec<ScoredRollout>) -> Group<ScoredRollout> {
+    pub fn group(rollouts: Vec<ScoredRollout>) -> Group<ScoredRollout> {
         let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };
         Group { prompt: Prompt { problem, tokens: vec![1] }, attempt: 0, rollouts }
     }

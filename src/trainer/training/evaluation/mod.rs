@@ -150,7 +150,7 @@ pub fn sampled(
 
 /// `outcomes` have the order of [`outcomes`].
 pub fn record(
-    set: Set,
+    set: &str,
     counters: Counters,
     outcomes: &[OutcomeRecord],
     outcomes_sha256: String,
@@ -163,13 +163,13 @@ pub fn record(
     let by_problem: Vec<Vec<Sample>> =
         by_problem.map(|rows| rows.iter().map(sample).collect()).collect();
     let summary = estimators::summary(&by_problem)
-        .map_err(|source| TrainingError::Statistics { set: set.name.to_string(), source })?;
+        .map_err(|source| TrainingError::Statistics { set: set.to_string(), source })?;
     let count = outcomes.len() as f64;
     let tokens: u64 = outcomes.iter().map(|row| u64::from(row.response_tokens)).sum();
     let truncated = outcomes.iter().filter(|row| row.truncated).count();
     Ok(EvaluationRecord {
         counters,
-        set: set.name.to_string(),
+        set: set.to_string(),
         problems: summary.problems,
         samples: summary.samples,
         avg_at_k: summary.avg_at_k,
@@ -185,9 +185,9 @@ pub fn record(
 }
 
 pub fn is_of_outcomes(record: &EvaluationRecord, outcomes: &[OutcomeRecord]) -> bool {
-    let set = Set { name: &record.set, problems: &[], samples: record.samples };
     let digest = record.outcomes_sha256.clone();
-    self::record(set, record.counters, outcomes, digest).is_ok_and(|again| again == *record)
+    let again = self::record(&record.set, record.counters, outcomes, digest);
+    again.is_ok_and(|again| again == *record)
 }
 
 pub fn reward_mean(outcomes: &[OutcomeRecord]) -> Option<f64> {
@@ -205,9 +205,7 @@ pub fn check_prompts(
     let (settings, limit) = (&protocol.prompt, protocol.max_prompt_tokens);
     let mut long = LongPrompts::default();
     for problem in problems {
-        if let Err(error) = prompt::prompt(problem, settings, tokenizer, limit) {
-            long.add(error)?;
-        }
+        long.counted(prompt::prompt(problem, settings, tokenizer, limit))?;
     }
     long.refuse(problems.len(), limit, "--max-prompt-tokens N")
 }

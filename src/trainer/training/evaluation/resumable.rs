@@ -196,7 +196,7 @@ pub fn evaluate_into(
     }
     let path = stem.with_added_extension("parquet");
     tables::write_outcomes(&path, &outcomes)?;
-    let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
+    let record = evaluation::record(set.name, counters, &outcomes, files::sha256_file(&path)?)?;
     let mut stated = json!(record);
     stated["key"] = key.clone();
     files::write_json(&stem.with_added_extension("json"), &stated)?;
@@ -313,7 +313,7 @@ mod tests {
             let (rows, table) = (rows(keys), stem.with_added_extension("parquet"));
             tables::write_outcomes(&table, &rows).unwrap();
             let digest = files::sha256_file(&table).unwrap();
-            let record = evaluation::record(set, Counters::default(), &rows, digest).unwrap();
+            let record = evaluation::record("set", Counters::default(), &rows, digest).unwrap();
             let mut stated = json!(record);
             stated["key"] = key.clone();
             files::write_json(&stem.with_added_extension("json"), &stated).unwrap();
@@ -338,9 +338,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = RunFolder::at(folder.path());
         let of = |name: &str| {
-            let set = Set { name, problems: &problems()[..1], samples: 1 };
             let rows = rows(&[("a", 0)]);
-            evaluation::record(set, Counters::default(), &rows, String::new()).unwrap()
+            evaluation::record(name, Counters::default(), &rows, String::new()).unwrap()
         };
         let held = files::locks::lock_briefly(&run.path("evaluations.jsonl.lock")).unwrap();
         std::thread::scope(|scope| {

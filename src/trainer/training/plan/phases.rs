@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub type Parts = BTreeMap<String, f64>;
 
 /// Bytes.
-const F32: f64 = 4.0;
+pub const F32: f64 = 4.0;
 const F64: f64 = 8.0;
 
 /// LibTorch and this program before the first tensor, in the processor's memory.
@@ -27,14 +27,9 @@ pub fn are_stored(experiment: &Experiment, config: &Config) -> bool {
     experiment.numerics == Numerics::Fast && (narrow || !native::computes(config))
 }
 
-pub fn parameters(config: &Config) -> f64 {
-    let count = |shape: &Vec<i64>| shape.iter().map(|&size| size as f64).product::<f64>();
-    config.tensor_shapes().iter().map(|(_, shape)| count(shape)).sum()
-}
-
 /// Weights and two moments.
 pub fn checkpoint_bytes(config: &Config) -> f64 {
-    3.0 * F32 * parameters(config)
+    3.0 * F32 * config.parameters() as f64
 }
 
 /// Phase → its parts; `rows` are generated at the same time.
@@ -59,33 +54,33 @@ pub fn of(
     phases.map(named).into()
 }
 
-struct PlanSizes<'a> {
-    experiment: &'a Experiment,
+pub struct PlanSizes<'a> {
+    pub experiment: &'a Experiment,
     config: &'a Config,
     place: Place,
-    parameters: f64,
+    pub parameters: f64,
     /// Bytes of a value.
     width: f64,
-    prompts: &'a PlanPrompts,
+    pub prompts: &'a PlanPrompts,
     /// At most.
-    response: f64,
-    vocabulary: f64,
-    hidden: f64,
-    inner: f64,
-    layers: f64,
+    pub response: f64,
+    pub vocabulary: f64,
+    pub hidden: f64,
+    pub inner: f64,
+    pub layers: f64,
     /// Numbers of a token's queries, and of its keys.
-    queries: f64,
-    keys: f64,
+    pub queries: f64,
+    pub keys: f64,
 }
 
 impl<'a> PlanSizes<'a> {
-    fn new(experiment: &'a Experiment, config: &'a Config, prompts: &'a PlanPrompts) -> Self {
+    pub fn new(experiment: &'a Experiment, config: &'a Config, prompts: &'a PlanPrompts) -> Self {
         let place = experiment.execution.place();
         Self {
             experiment,
             config,
             place,
-            parameters: parameters(config),
+            parameters: config.parameters() as f64,
             width: match place.weights {
                 WeightKind::F32 => F32,
                 WeightKind::Bf16 => 2.0,

@@ -5,13 +5,12 @@ use crate::base::files;
 use crate::experiment::{Device, Experiment};
 use crate::numerics::Numerics;
 use crate::policy::{Config, checkpoint, model::native};
-use crate::training::plan::{phases, phases::parameters, work::PlanWork};
+use crate::training::plan::phases::{self, F32, PlanSizes};
+use crate::training::plan::work::PlanWork;
 use crate::training::{Parts, PlanPrompts, TrialProbe, machine};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-
-const FLOAT: f64 = 4.0;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,9 +40,8 @@ pub fn memory(
     };
     let sum = |parts: &Parts| parts.values().sum::<f64>();
     let largest = by_phase.values().max_by(|a, b| sum(a).total_cmp(&sum(b))).cloned();
-    let parts = largest.unwrap_or_else(|| {
-        parts(experiment, config, prompts.longest_tokens as f64, process_bytes, rows)
-    });
+    let parts = largest
+        .unwrap_or_else(|| parts(PlanSizes::new(experiment, config, prompts), process_bytes, rows));
     PlanMemory {
         needed_bytes: sum(&parts),
         parts,
@@ -64,27 +62,18 @@ fn available(device: Device) -> Option<f64> {
 }
 
 /// The native engine needs the larger of an update's passes and the optimizer's work.
-fn parts(
-    experiment: &Experiment,
-    config: &Config,
-    prompt: f64,
-    process_bytes: u64,
-    rows: u64,
-) -> Parts {
-    let count = parameters(config);
-    let weights = FLOAT * count;
+fn parts(sizes: PlanSizes, process_bytes: u64, rows: u64) -> Parts {
+    let PlanSizes { experiment, prompts, response, vocabulary, hidden, .. } = sizes;
+    let PlanSizes { inner, layers, queries, keys, parameters, .. } = sizes;
+    let weights = F32 * parameters;
     let (rows_of_a_prompt, width) = match experiment.numerics {
-        Numerics::Exact => (1.0, 2.0 * FLOAT),
-        Numerics::Fast => (experiment.rollout.group_size as f64, FLOAT),
+        Numerics::Exact => (1.0, 2.0 * F32),
+        Numerics::Fast => (experiment.rollout.group_size as f64, F32),
     };
-    let response = experiment.rollout.max_response_tokens as f64;
-    let (layers, hidden) = (config.num_hidden_layers as f64, config.hidden_size as f64);
-    let (inner, vocabulary) = (config.intermediate_size as f64, config.vocab_size as f64);
-    let queries = (config.num_attention_heads * config.head_dim) as f64;
-    let keys = (config.num_key_value_heads * config.head_dim) as f64;
+    let prompt = prompts.longest_tokens as f64;
     let cache = width * 2.0 * layers * rows as f64 * keys * (prompt + response);
     // Small policy: each thread has its own sequence (fast: a group with its prompt once). Large: threads share a pass.
-    let of_a_pass = if count < native::LARGE as f64 {
+    let of_a_pass = if parameters < native::LARGE as f64 {
         experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response)
     } else {
         experiment.execution.tokens_of_a_pass() as f64
@@ -97,7 +86,7 @@ fn parts(
     let targets = (tokens * response / (prompt + response)).min(512.0);
     let logits = width * targets * vocabulary;
     // The weights as plain values, gradients in f32 beside their sums, the largest of them in f64.
-    let update = 2.0 * weights + 2.0 * FLOAT * vocabulary * hidden;
+    let update = 2.0 * weights + 2.0 * F32 * vocabulary * hidden;
     let (activations, logits, update) =
         if activations + logits > update { (activations, logits, 0.0) } else { (0.0, 0.0, update) };
     let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { 2.0 * weights };

@@ -39,7 +39,7 @@ impl RunInProgress<'_> {
             let folder = self.held()?;
             let path = folder.outcomes(name, step);
             tables::write_outcomes(&path, &outcomes)?;
-            let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
+            let record = evaluation::record(name, counters, &outcomes, files::sha256_file(&path)?)?;
             files::append_line(&folder.path("evaluations.jsonl"), &record)?;
             watch(RunEvent::Evaluated(&record));
             if let Some(told) = evaluation::unanswered(&protocol, set, &outcomes) {

@@ -156,13 +156,8 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
         let at = |source| in_file(&inputs.experiment.inputs.data, set, source);
         let mut long = LongPrompts::default();
         for problem in problems {
-            let prompt = match prompt::prompt(problem, settings, &inputs.tokenizer, limit) {
-                Ok(prompt) => prompt,
-                Err(error) => {
-                    long.add(error).map_err(at)?;
-                    continue;
-                }
-            };
+            let prompt = prompt::prompt(problem, settings, &inputs.tokenizer, limit);
+            let Some(prompt) = long.counted(prompt).map_err(at)? else { continue };
             let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
             if tokens as u64 + response > positions as u64 {
                 let problem = problem.id.clone();
@@ -269,13 +264,10 @@ pub fn impossible<'a>(
             own.is_some_and(|name| is_of_program(name, grading))
         }),
     };
-    let is_digest = |text: &str| {
-        text.len() == 64
-            && text.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
-    };
     let is_version = |text: &str| text.chars().all(|it| plain(it) || "+!".contains(it));
     let wrong = |(name, value): &(&String, &String)| {
-        let is_value = if name.contains("package/") { is_version(value) } else { is_digest(value) };
+        let is_value =
+            if name.contains("package/") { is_version(value) } else { files::is_sha256(value) };
         !is_possible(name) || !is_value
     };
     inputs.iter().find(wrong).map(|(name, _)| name.as_str())

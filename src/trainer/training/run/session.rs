@@ -1,7 +1,7 @@
 //! Begins a session. A killed process may have left anything half done: the session continues from
 //! the newest checkpoint whose every byte is as written, and removes everything after it.
 
-use crate::base::{Lock, files, files::foreign};
+use crate::base::{Lock, files, files::foreign, visible};
 use crate::experiment::compare::{ComparedSide, differences, differing_keys};
 use crate::policy::{Loaded, checkpoint};
 use crate::records::Outcome;
@@ -130,13 +130,10 @@ fn differing(inputs: &Inputs, folder: &RunFolder) -> Result<String, TrainingErro
     let found = folder.manifest()?.inputs;
     let files = differing_keys(&found, &inputs.manifest.inputs).into_iter();
     let all: Vec<String> = keys.chain(files.map(|name| format!("the content of {name}"))).collect();
-    let more = all.len().saturating_sub(SHOWN);
-    let shown = all[..all.len().min(SHOWN)].join(", ");
-    Ok(match (all.len(), more) {
-        (0, _) => "the version of its records".to_string(),
-        (_, 0) => shown,
-        _ => format!("{shown} and {more} more"),
-    })
+    if all.is_empty() {
+        return Ok("the version of its records".to_string());
+    }
+    Ok(visible::first_of(&all, SHOWN, ", "))
 }
 
 /// Foreign files must not be deleted. Without a manifest only what a killed first session left (lock first) is allowed.

@@ -120,14 +120,12 @@ pub fn shape(config: &Config) -> WindowShape {
 }
 
 /// Parameters from which on LibTorch computes on the processor: more than the engine was tried with.
-const MANY: usize = 1 << 30;
+const MANY: u64 = 1 << 30;
 
 /// Whether the engine computes f32 policies of this shape on the processor. LibTorch does the others, one
 /// pass at a time, and memory may not suffice for it.
 pub fn computes(config: &Config) -> bool {
-    let count = |(_, shape): (String, Vec<i64>)| shape.into_iter().product::<i64>() as usize;
-    let parameters: usize = config.tensor_shapes().into_iter().map(count).sum();
-    parameters < MANY
+    config.parameters() < MANY
 }
 
 pub fn windows(config: &Config) -> Result<Windows, NumericsError> {

@@ -170,7 +170,7 @@ impl Embedded for MiniAime {
         let mut shares: BTreeMap<String, f64> =
             STYLES.iter().chain(&["other"]).map(|name| (named(name), 0.0)).collect();
         for (_, response) in responses {
-            let name = style_of(response).map_or("other", Style::name);
+            let name = style_of(response).map_or("other", |style| STYLES[style as usize]);
             *shares.entry(named(name)).or_default() += 1.0 / responses.len() as f64;
         }
         shares
@@ -204,7 +204,7 @@ fn draw(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+enum Style {
     /// `Answer: 855` at once. The text is true; a small model cannot compute it in one go and is mostly wrong.
     Guess,
     /// Each operation at once: `347+562=909;909*3=727;727+128=855;Answer: 855`.
@@ -227,16 +227,12 @@ pub enum Style {
 const STYLES: [&str; 4] = ["guess", "steps", "careful", "ramble"];
 
 impl Style {
-    pub const ALL: [Self; 4] = [Self::Guess, Self::Steps, Self::Careful, Self::Ramble];
-
-    pub fn name(self) -> &'static str {
-        STYLES[self as usize]
-    }
+    const ALL: [Self; 4] = [Self::Guess, Self::Steps, Self::Careful, Self::Ramble];
 }
 
 /// The solution without a stop token. `max_characters` is the length of [`Style::Ramble`], which has no end and never
 /// gets a stop token; the others are complete whatever it is: below 150 characters on the shipped task.
-pub fn solution(expression: &Expression, style: Style, max_characters: usize) -> String {
+fn solution(expression: &Expression, style: Style, max_characters: usize) -> String {
     let answer = format!("Answer: {}", expression.answer());
     match style {
         Style::Guess => answer,
@@ -250,7 +246,7 @@ pub fn solution(expression: &Expression, style: Style, max_characters: usize) ->
 }
 
 /// The style of a response, right or wrong, or `None`. Only the digit columns of [`Style::Careful`] have commas.
-pub fn style_of(response: &str) -> Option<Style> {
+fn style_of(response: &str) -> Option<Style> {
     match (response.contains("Answer:"), response.contains(','), response.contains(';')) {
         (true, false, false) if response.starts_with("Answer:") => Some(Style::Guess),
         (_, true, true) => Some(Style::Careful),
@@ -293,8 +289,7 @@ mod tests {
     use crate::base::{Purpose, rng};
 
     fn all(sets: &DataSets) -> Vec<&Problem> {
-        let tests = sets.tests.iter().flat_map(|(_, problems)| problems);
-        tests.chain(&sets.dev).chain(&sets.train).collect()
+        sets.evaluated().flat_map(|(_, problems)| problems).chain(&sets.train).collect()
     }
 
     /// Left to right, from the text alone, without the generator's own arithmetic.
@@ -374,10 +369,6 @@ mod tests {
         // Six standard errors of a share of 51,000.
         assert!((share(&standard.train) - 0.3).abs() < 0.0125);
         assert!((share(&variant.train) - 0.6).abs() < 0.0135);
-        let evaluated = |sets: &DataSets| -> BTreeSet<String> {
-            let tests = sets.tests.iter().flat_map(|(_, problems)| problems);
-            tests.chain(&sets.dev).map(|problem| problem.question.clone()).collect()
-        };
         assert!(evaluated(&standard).intersection(&evaluated(&variant)).count() < 20);
     }
 

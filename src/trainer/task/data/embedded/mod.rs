@@ -202,10 +202,7 @@ fn measured<const N: usize>(values: [(&str, Option<f64>); N]) -> BTreeMap<String
 
 /// The share of cases that hold; `None` without a case.
 fn share(cases: impl Iterator<Item = bool>) -> Option<f64> {
-    let (mut all, mut held) = (0.0, 0.0);
-    for case in cases {
-        all += 1.0;
-        held += f64::from(case);
-    }
-    (all > 0.0).then(|| held / all)
+    let cases = Vec::from_iter(cases);
+    let held = cases.iter().filter(|case| **case).count();
+    (!cases.is_empty()).then(|| held as f64 / cases.len() as f64)
 }

@@ -91,8 +91,11 @@ pub type Readings = BTreeMap<Reading, (u64, String, String)>;
 pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
     for reading in &row.read.truth.readings {
         let first = || {
-            let read: String = row.read.ground_truth.chars().take(60).collect();
-            let read = read.replace('\r', "\\r").replace('\n', "\\n");
+            let shown = |text: &str| {
+                let text: String = text.chars().take(60).collect();
+                text.replace('\r', "\\r").replace('\n', "\\n")
+            };
+            let read = shown(&row.read.ground_truth);
             let Truth { stated, solved, .. } = &row.read.truth;
             let stated = match reading {
                 Reading::BesideEmpty => Some(row.number.to_string()),
@@ -100,7 +103,10 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
                 Reading::SolvedOtherwise | Reading::Outranks => solved.clone(),
                 _ => stated.clone(),
             };
-            let read = if *reading == Reading::LostComma { answer::normalise(&read) } else { read };
+            let read = match reading {
+                Reading::LostComma => shown(&answer::normalise(&row.read.ground_truth)),
+                _ => read,
+            };
             (0, stated.unwrap_or_default(), read)
         };
         readings.entry(*reading).or_insert_with(first).0 += 1;
@@ -408,4 +414,4 @@ fn ids(kept: &[FirstSeen], path: &Path, stem: &str) -> Result<Vec<String>, TaskE
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -357,15 +357,21 @@ fn one_system_message_of_all_rows_is_for_the_prompt_settings() {
     }
 }
 
-#[test]
-fn aime_2024_is_thirty_problems_in_960_rows() {
+/// The released file, where the machine has it.
+pub fn aime_2024() -> Option<PathBuf> {
     let default = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .join("../shared/data/aime-2024.parquet");
     let path = std::env::var_os("DAPO_TEST_AIME").map_or(default, PathBuf::from);
     if !path.exists() {
         eprintln!("skipped: no AIME 2024 file at {} (set DAPO_TEST_AIME)", path.display());
-        return;
+        return None;
     }
+    Some(path)
+}
+
+#[test]
+fn aime_2024_is_thirty_problems_in_960_rows() {
+    let Some(path) = aime_2024() else { return };
     let file = read(&path).unwrap();
     assert_eq!((file.records, file.problems.len()), (960, 30));
     assert!(file.conflicts.is_empty());

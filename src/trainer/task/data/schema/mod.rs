@@ -430,7 +430,7 @@ pub fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String
     others.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn as_text(value: &Value) -> String {
+pub fn as_text(value: &Value) -> String {
     value.as_str().map_or_else(|| files::canonical_json_line(value), str::to_string)
 }
 

@@ -61,6 +61,7 @@ pub struct Truth {
     pub solved: Option<String>,
 }
 
+#[derive(Default)]
 pub struct TruthRead {
     pub key: String,
     /// As a rule compares it.
@@ -112,18 +113,16 @@ pub fn ground_truth(
             prose = Some(ground_truth);
             continue;
         }
-        if !whole
-            && !is_marked
-            && !readings.contains(&Reading::Unmarked)
-            && is_worked_solution(key, &ground_truth)
-        {
-            readings.push(Reading::Unmarked);
-        }
-        if !whole && loses_a_comma(&ground_truth) {
-            readings.push(Reading::LostComma);
-        }
-        if !whole && readings.is_empty() && is_prose(&ground_truth) {
-            readings.push(Reading::Prose);
+        if !whole {
+            if !is_marked && is_worked_solution(key, &ground_truth) {
+                note(&mut readings, Reading::Unmarked);
+            }
+            if loses_a_comma(&ground_truth) {
+                readings.push(Reading::LostComma);
+            }
+            if readings.is_empty() && is_prose(&ground_truth) {
+                readings.push(Reading::Prose);
+            }
         }
         match &mut first {
             Some(known) if loose(&known.ground_truth) != loose(&ground_truth) => {
@@ -173,12 +172,9 @@ pub fn ground_truth(
             ground_truth: prose,
             for_program: None,
         }),
-        (None, Some((key, for_program)), None) => Ok(TruthRead {
-            key: key.to_string(),
-            ground_truth: String::new(),
-            truth: Truth::default(),
-            for_program,
-        }),
+        (None, Some((key, for_program)), None) => {
+            Ok(TruthRead { key: key.to_string(), for_program, ..TruthRead::default() })
+        }
         (None, None, None) => absent(row, "answer", &keys),
     }
 }

@@ -14,18 +14,14 @@ pub struct Ready {
     /// Parameters that get the response and the answer, where verl or TRL do not say it.
     pub roles: Vec<String>,
     /// Parameters of functions of TRL that get the ground truth where the rows have no such column.
-    #[serde(default)]
     pub truths: Vec<String>,
     /// Versions of Python and of the packages that were asked for.
     pub packages: BTreeMap<String, String>,
     /// Installed packages that its files import and that nobody asked for.
-    #[serde(default)]
     pub unstated_packages: Vec<String>,
     /// The program's file and the user's files that it executes, also while it grades, named as `placed` reads it.
     pub files: Vec<String>,
-    #[serde(default)]
     pub data: Vec<String>,
-    #[serde(default)]
     pub waits: bool,
 }
 
@@ -43,10 +39,6 @@ impl Ready {
 
     pub fn told(truths: &[String]) -> String {
         format!("with the ground truth as `{}` where rows have no such column", truths.join("`, `"))
-    }
-
-    pub fn takes_batches(&self) -> bool {
-        self.form.takes_batches()
     }
 
     pub fn is_of_trl(&self) -> bool {

@@ -135,42 +135,44 @@ def role(name):
     return kinds[0] if kinds else name if name in ("answer", "solution") else None
 
 
-def form(function, name):
+def kind_of(parameters, name):
     """How the function is called: by its parameters beside those of `kwargs`, as verl and TRL name them."""
-    parameters = inspect.signature(function).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     named = [each for each in parameters.values() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
     named = [each for each in named if each.name not in SETTINGS["kwargs"]]
     if "solution_str" in parameters:
-        return "verl", parameters, takes_all
+        return "verl"
     if "solution_strs" in parameters:
-        return "verl-batch", parameters, takes_all
+        return "verl-batch"
     if "completions" in parameters or "completion_ids" in parameters:
-        return "trl", parameters, takes_all
-    if takes_all and not named and name != "grade":
+        return "trl"
+    if takes_all(parameters) and not named and name != "grade":
         # Both trainers pass everything by name.
-        return ("verl" if name == "compute_score" else "trl"), parameters, takes_all
+        return "verl" if name == "compute_score" else "trl"
     needed = [each for each in named if each.default is each.empty]
     in_order = [each for each in named if each.kind is not each.KEYWORD_ONLY]
     if len(in_order) < len(named) and (len(in_order) < 2 or any(each not in in_order for each in needed)):
-        return by_name(named, needed, shown(parameters)), parameters, takes_all
+        return by_name(named, needed, shown(parameters))
     named = in_order
     if len(needed) == 2 or len(needed) < 2 <= len(named):
         names = [each.name for each in (needed if len(needed) == 2 else named[:2])]
         refuse_plural(names, shown(parameters))
         first, second = map(role, names)
         if second == "response" and first in ("truth", "answer", "solution"):
-            return ("swapped", *names), parameters, takes_all
+            return ("swapped", *names)
         # Neither of them is the response, or the ground truth: of (question, answer) the answer may be the model's.
         is_asked = "question" in (first, second) or second == "input" or (first == "input" and second != "truth")
         says_nothing = first is second is None and max(map(len, names)) > 2
         if is_asked or says_nothing or second == "response" or first == "truth" or (first == "answer" and second != "truth"):
             raise Refusal(f"{shown(parameters)}, of which it is not clear which one is the response; expected (response, answer)")
-        return ("plain", *names), parameters, takes_all
+        return ("plain", *names)
     raise Refusal(
         f"{shown(parameters)}; expected solution_str and ground_truth (verl), completions (TRL), "
         "or a response and an answer"
     )
+
+
+def takes_all(parameters):
+    return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def shown(parameters):
@@ -283,7 +285,8 @@ class Called:
         function, self.name = choose(module, name)
         self.weight, self.stated = weight, accepted(function, SETTINGS["kwargs"])
         self.function = functools.partial(function, **self.stated) if self.stated else function
-        self.kind, self.parameters, self.takes_all = form(self.function, self.name)
+        self.parameters = inspect.signature(self.function).parameters
+        self.kind = kind_of(self.parameters, self.name)
         self.started = {}
         unnamed = [each.name for each in self.parameters.values() if each.kind is each.POSITIONAL_ONLY]
         if unnamed and self.kind in PASSED:
@@ -355,7 +358,7 @@ class Called:
         twice = [name for name in self.stated if name in arguments]
         if twice:
             raise Refusal(f"kwargs states {twice[0]}, which each call gets of the problem and its response, too")
-        if not self.takes_all:
+        if not takes_all(self.parameters):
             arguments = {name: value for name, value in arguments.items() if name in self.parameters}
         return self.function(**arguments)
 
@@ -368,10 +371,10 @@ class Called:
 
 def accepted(function, stated):
     """Those of `kwargs` that a function takes."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+    parameters = inspect.signature(function).parameters
+    if takes_all(parameters):
         return stated
-    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    names = [each.name for each in parameters.values() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     return {name: value for name, value in stated.items() if name in names}
 
 

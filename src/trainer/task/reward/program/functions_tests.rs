@@ -5,7 +5,7 @@ use crate::base::files;
 use serde_json::json;
 
 /// What the keys of a verifier with a file of this text say of the responses `7` and `12`, of which the first is right.
-fn graded(text: &str, keys: Value) -> Result<Vec<Result<Grade, Ungraded>>, TaskError> {
+fn graded(text: &str, keys: Value) -> Result<Vec<Graded>, TaskError> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("reward.py");
     files::write_atomic(&file, text.as_bytes()).unwrap();
@@ -16,9 +16,7 @@ fn graded(text: &str, keys: Value) -> Result<Vec<Result<Grade, Ungraded>>, TaskE
         |response: &str| Asked::new("3 + 4?".into(), response.into(), "7".into(), columns());
     let asked = ["7", "12"].map(asked);
     let graders = Graders::start(serde_json::from_value(verifier).unwrap())?;
-    let mut graded = graders.grade(&asked);
-    graders.grade_again(&asked, &[0, 1], &mut graded);
-    Ok(graded)
+    Ok(graders.grade_twice(&asked))
 }
 
 fn shown(text: &str, keys: Value) -> [String; 2] {

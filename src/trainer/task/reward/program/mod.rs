@@ -135,6 +135,8 @@ pub enum Ungraded {
     GivenUp(usize),
 }
 
+pub type Graded = Result<Grade, Ungraded>;
+
 /// After so many ends and time-outs of a worker in one call the rest is not graded.
 const MOST_RESTARTS: usize = 3;
 
@@ -169,7 +171,25 @@ pub fn metric(name: &str) -> String {
     format!("reward/{}", name.chars().map(plain).collect::<String>())
 }
 
-pub fn are_lost_together(errors: &[&Ungraded], responses: usize) -> bool {
+/// How many responses have no grade, and why the first of them has none; `place` says where it stands.
+pub fn not_graded(
+    graded: &[Graded],
+    place: impl FnOnce(usize) -> String,
+) -> Option<(String, &Ungraded)> {
+    let errors: Vec<&Ungraded> = graded.iter().filter_map(|it| it.as_ref().err()).collect();
+    let (all, first) = (graded.len(), graded.iter().position(Result::is_err)?);
+    let failed = if are_lost_together(&errors, all) {
+        format!("none of {all} responses was graded")
+    } else {
+        let (count, number, place) = (errors.len(), first + 1, place(first));
+        format!(
+            "{count} of {all} responses were not graded; the first is response {number} ({place})"
+        )
+    };
+    Some((failed, errors[0]))
+}
+
+fn are_lost_together(errors: &[&Ungraded], responses: usize) -> bool {
     responses > 1 && errors.len() == responses && errors.windows(2).all(|it| it[0] == it[1])
 }
 
@@ -229,15 +249,23 @@ impl Graders {
     }
 
     /// One result for each response, in order.
-    pub fn grade(&self, asked: &[Asked]) -> Vec<Result<Grade, Ungraded>> {
+    pub fn grade(&self, asked: &[Asked]) -> Vec<Graded> {
         // A function that takes batches may compare the responses that it gets with each other.
-        let is_batch = self.ready.takes_batches();
+        let is_batch = self.ready.form.takes_batches();
         let parts = if is_batch { asked.len() } else { asked.len().div_ceil(workers::count()) };
         let is_whole = is_batch || self.program.kind == ProgramKind::Command;
         let chunk = if is_whole { parts } else { CHUNK };
         let parts: Vec<&[Asked]> = asked.chunks(parts.max(1)).collect();
         let graded = workers::on_all_cores(&parts, |part| self.part(part, chunk.max(1)));
         graded.into_iter().flatten().collect()
+    }
+
+    pub fn grade_twice(&self, asked: &[Asked]) -> Vec<Graded> {
+        let mut graded = self.grade(asked);
+        if graded.iter().any(Result::is_ok) {
+            self.grade_again(asked, &Vec::from_iter(0..asked.len()), &mut graded);
+        }
+        graded
     }
 
     pub fn odd_numbers(&self) -> Vec<String> {
@@ -283,12 +311,7 @@ impl Graders {
 
     /// Grades these once more and returns how many differ: they have no grade unless that is allowed. Further
     /// numbers are no part of a grade: they are noted.
-    pub fn grade_again(
-        &self,
-        asked: &[Asked],
-        again: &[usize],
-        first: &mut [Result<Grade, Ungraded>],
-    ) -> u64 {
+    pub fn grade_again(&self, asked: &[Asked], again: &[usize], first: &mut [Graded]) -> u64 {
         let chosen: Vec<Asked> = again.iter().map(|&index| asked[index].clone()).collect();
         let mut disagreeing = 0;
         for (&index, second) in again.iter().zip(self.grade(&chosen)) {
@@ -304,7 +327,7 @@ impl Graders {
         disagreeing
     }
 
-    fn part(&self, part: &[Asked], chunk: usize) -> Vec<Result<Grade, Ungraded>> {
+    fn part(&self, part: &[Asked], chunk: usize) -> Vec<Graded> {
         let mut worker = self.idle().pop();
         let (mut restarts, mut alone) = (0, 0);
         let mut graded = Vec::with_capacity(part.len());
@@ -338,11 +361,8 @@ impl Graders {
                     (restarts, alone) = (restarts + 1, 0);
                     let is_never =
                         !running.has_answered() && matches!(lost, Ungraded::TookTooLong { .. });
-                    let end = if self.ready.takes_batches() || is_never {
-                        of_batch
-                    } else {
-                        graded.len() + 1
-                    };
+                    let is_whole = self.ready.form.takes_batches() || is_never;
+                    let end = if is_whole { of_batch } else { graded.len() + 1 };
                     graded.resize(end, Err(lost));
                 }
             }
@@ -351,7 +371,7 @@ impl Graders {
         graded
     }
 
-    fn graded(&self, value: Returned) -> Result<Grade, Ungraded> {
+    fn graded(&self, value: Returned) -> Graded {
         let of = |reward, is_correct| Grade { is_correct, reward, ..Grade::default() };
         match value {
             // verl and TRL make a number of it; a grade is a reward as the built-in rules give it.
@@ -432,10 +452,7 @@ fn differing_extra<'a>(first: &'a Grade, second: &'a Grade) -> impl Iterator<Ite
 }
 
 /// The first part of two grades that differs, or why there are no two grades.
-fn disagreement(
-    first: &Result<Grade, Ungraded>,
-    second: &Result<Grade, Ungraded>,
-) -> Option<Ungraded> {
+fn disagreement(first: &Graded, second: &Graded) -> Option<Ungraded> {
     let (first, second) = match (first, second) {
         (Ok(first), Ok(second)) => (first, second),
         (Err(first), Err(second)) if first == second => return None,

@@ -25,6 +25,28 @@ fn asked(responses: &[&str]) -> Vec<Asked> {
     responses.iter().map(asked).collect()
 }
 
+fn of_row(response: &str, row: &Value) -> Asked {
+    Asked::new("q".into(), response.into(), "7".into(), row.as_object().unwrap().clone())
+}
+
+/// `{file}` in the command is its path.
+fn of_command(file: PathBuf, seconds: f64, command: &[&str]) -> RewardProgram {
+    RewardProgram {
+        kind: ProgramKind::Command,
+        seconds,
+        command: command.iter().map(ToString::to_string).collect(),
+        ..RewardProgram::of_python(file, None)
+    }
+}
+
+/// A Python that finds the packages of a folder.
+fn python_with(folder: &Path, packages: &Path) -> Option<String> {
+    let text = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", packages.display());
+    let python = folder.join("python");
+    files::write_program(&python, &text).unwrap();
+    Some(python.display().to_string())
+}
+
 /// What a file says of the responses: rewards, or why there is none.
 fn grades(text: &str, responses: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
@@ -32,18 +54,12 @@ fn grades(text: &str, responses: &[&str]) -> Vec<String> {
     shown(graders.grade(&asked(responses)))
 }
 
-pub fn shown(graded: Vec<Result<Grade, Ungraded>>) -> Vec<String> {
-    let shown = |graded: Result<Grade, Ungraded>| match graded {
+pub fn shown(graded: Vec<Graded>) -> Vec<String> {
+    let shown = |graded: Graded| match graded {
         Ok(grade) => format!("{} {}", grade.reward, grade.is_correct),
         Err(error) => error.to_string(),
     };
     graded.into_iter().map(shown).collect()
-}
-
-fn twice(graders: &Graders, asked: &[Asked]) -> Vec<Result<Grade, Ungraded>> {
-    let mut graded = graders.grade(asked);
-    graders.grade_again(asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
-    graded
 }
 
 #[test]
@@ -145,8 +161,7 @@ fn functions_are_called_as_verl_trl_and_anybody_would() {
             "class Scalar:\n def __init__(self, x): self.x = x\n def item(self): return self.x\n",
         );
         let graders = graders(folder.path(), text).unwrap();
-        let graded = twice(&graders, &asked(&["7", "12"]));
-        assert_eq!(shown(graded), expected, "{text}");
+        assert_eq!(shown(graders.grade_twice(&asked(&["7", "12"]))), expected, "{text}");
         let imports: &[&str] = match text.split_whitespace().nth(1) {
             Some("helper") => &["helper.py", "reward.py"],
             Some("numpy_like") => &["numpy_like.py", "reward.py"],
@@ -297,10 +312,7 @@ fn a_file_is_a_module_of_its_name_unless_a_package_has_it() {
     files::write_atomic(&at("packages/judge/__init__.py"), b"worth = 3").unwrap();
     files::write_atomic(&at("packages/helper.py"), b"one = 5").unwrap();
     files::write_atomic(&at("helper.py"), b"one = 1").unwrap();
-    let packages = at("packages");
-    let python = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", packages.display());
-    files::write_program(&at("python"), &python).unwrap();
-    let python = Some(at("python").display().to_string());
+    let python = python_with(folder.path(), &at("packages"));
     let text =
         "import judge, helper\ndef grade(response, answer): return float(judge.worth + helper.one)";
     let graders = graders_of("judge.py", text, python);
@@ -325,13 +337,11 @@ fn a_function_of_trl_gets_every_column_of_the_row_beside_extra_info() {
     let folder = tempfile::tempdir().unwrap();
     let text = "def reward(completions, extra_info, data_source, reward_model, difficulty, index, **kwargs):\n assert (extra_info, data_source, reward_model, index) == ([{'index': 4}], ['gsm'], [{'style': 'rule'}], [4])\n return difficulty";
     let row = json!({"extra_info": {"index": 4}, "data_source": "gsm", "reward_model": {"style": "rule"}, "difficulty": 3});
-    let columns = row.as_object().unwrap().clone();
-    let asked = [Asked::new("q".into(), "a".into(), "7".into(), columns)];
+    let asked = [of_row("a", &row)];
     let graders = graders(folder.path(), text).unwrap();
     assert_eq!(shown(graders.grade(&asked)), ["3 true"]);
     let text = "def reward(completions, solution): return [float(s is not None) for s in solution]";
-    let solved = json!({"extra_info": {}, "solution": "S"}).as_object().unwrap().clone();
-    let rows = [solved, Map::new()].map(|row| Asked::new("q".into(), "a".into(), "7".into(), row));
+    let rows = [json!({"extra_info": {}, "solution": "S"}), json!({})].map(|row| of_row("a", &row));
     let mixed = shown(self::graders(folder.path(), text).unwrap().grade(&rows)).remove(0);
     assert!(mixed.contains("it takes solution, which 1 of these 2 responses have"), "{mixed}");
     // As a run writes it for `data grade`.
@@ -340,10 +350,9 @@ fn a_function_of_trl_gets_every_column_of_the_row_beside_extra_info() {
     assert_eq!(line.asked(), asked[0]);
     // A ground truth that is a number in one row is not missing in another.
     let text = "def right(completions, ground_truth, **columns):\n return [float(c == str(t)) for c, t in zip(completions, ground_truth)]";
-    let number = json!({"ground_truth": 7}).as_object().unwrap().clone();
-    let of_row = |columns| Asked::new("q".into(), "7".into(), "7".into(), columns);
     let graders = self::graders(folder.path(), text).unwrap();
-    assert_eq!(shown(graders.grade(&[number, Map::new()].map(of_row))), ["1 true"; 2]);
+    let rows = [json!({"ground_truth": 7}), json!({})].map(|row| of_row("7", &row));
+    assert_eq!(shown(graders.grade(&rows)), ["1 true"; 2]);
     assert_eq!(graders.ready().truths, ["ground_truth"]);
     let told =
         "as TRL calls it, with the ground truth as `ground_truth` where rows have no such column";
@@ -358,8 +367,7 @@ fn extra_info_is_read_in_every_form_that_files_have() {
         (json!({"extra_info": [4], "level": 2}), json!({"extra_info": [4], "level": 2})),
         (json!({"extra_info": null, "level": 2}), json!({"level": 2})),
     ] {
-        let columns = row.as_object().unwrap().clone();
-        let asked = Asked::new("q".into(), "a".into(), "7".into(), columns);
+        let asked = of_row("a", &row);
         assert_eq!((Value::Object(asked.extra), asked.data_source.as_str()), (extra, ""), "{row}");
     }
 }
@@ -369,7 +377,7 @@ fn a_function_that_disagrees_with_itself_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let text =
         "import itertools\ncount = itertools.count()\ndef grade(a, b): return float(next(count))";
-    let graded = twice(&graders(folder.path(), text).unwrap(), &asked(&["a"]));
+    let graded = graders(folder.path(), text).unwrap().grade_twice(&asked(&["a"]));
     let [first, second] = ["0", "1"].map(str::to_string);
     assert_eq!(graded, [Err(Ungraded::Disagrees { field: "score", first, second })]);
     assert!(shown(graded)[0].contains("another score, 0 and then 1"));
@@ -380,7 +388,7 @@ fn a_further_number_that_differs_or_is_not_finite_is_told_and_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let text = "import itertools\ncount = itertools.count()\ndef grade(a, b): return {'score': 1.0, 'n': next(count), 'm': float('nan'), 'k': 2}";
     let graders = graders(folder.path(), text).unwrap();
-    assert_eq!(shown(twice(&graders, &asked(&["a"]))), ["1 true"]);
+    assert_eq!(shown(graders.grade_twice(&asked(&["a"]))), ["1 true"]);
     let told = graders.odd_numbers();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].ends_with("reward.py: the further number `m` is not finite for some responses, which its metric leaves out"), "{told:?}");
@@ -527,11 +535,7 @@ fn a_command_answers_a_line_of_json_for_each_response() {
     let script = "#!/usr/bin/env python3\nimport json, sys, time\nfor line in sys.stdin:\n r = json.loads(line)['response']\n if r == 'sleep': time.sleep(60)\n if r == 'end': sys.exit(3)\n if r == 'long': r = '1' * (1 << 21)\n if r == 'half': print(0.5, end='', flush=True); time.sleep(60)\n if r == 'two': print(0, flush=True); r = '1'\n print(r, flush=True)\n";
     let file = folder.path().join("grade");
     files::write_atomic(&file, script.as_bytes()).unwrap();
-    let python = RewardProgram::of_python(file.clone(), None);
-    let (kind, seconds) = (ProgramKind::Command, 2.0);
-    let command = vec!["python3".to_string(), file.display().to_string()];
-    let graders =
-        Graders::start(RewardProgram { kind, seconds, command, ..python.clone() }).unwrap();
+    let graders = Graders::start(of_command(file.clone(), 2.0, &["python3", "{file}"])).unwrap();
     for (response, expected) in [
         ("true", "1 true"),
         ("0.75", "0.75 true"),
@@ -567,15 +571,12 @@ fn a_command_answers_a_line_of_json_for_each_response() {
     // A compiled one is no text.
     let compiled = folder.path().join("compiled");
     files::write_atomic(&compiled, b"\x7fELF\xff").unwrap();
-    let command = vec!["cat".to_string()];
-    let of_bytes = RewardProgram::of_python(compiled, None);
-    assert!(Graders::start(RewardProgram { kind, command, ..of_bytes }).is_ok());
-    let command = vec!["sh".to_string(), "-c".into(), "while read -r _; do :; done".into()];
-    let program = RewardProgram { kind, seconds: -59.0, command, ..python.clone() };
+    assert!(Graders::start(of_command(compiled, 2.0, &["cat"])).is_ok());
+    let program = of_command(file.clone(), -59.0, &["sh", "-c", "while read -r _; do :; done"]);
     let silent = shown(Graders::start(program).unwrap().grade(&asked(&["1"]))).remove(0);
     assert!(silent.contains("which it must flush (flush=True in Python,"), "{silent}");
     // Not executable, and no command.
-    let error = Graders::start(RewardProgram { kind, ..python }).unwrap_err().to_string();
+    let error = Graders::start(of_command(file, 2.0, &[])).unwrap_err().to_string();
     assert!(error.contains("cannot start") && error.contains("(chmod +x)"), "{error}");
 }
 
@@ -586,10 +587,7 @@ fn a_late_line_of_a_command_and_another_id_are_errors() {
         let file = folder.path().join("grade");
         let text = format!("import json, sys, threading, time\n{body}\n");
         files::write_atomic(&file, text.as_bytes()).unwrap();
-        let command = vec!["python3".to_string(), file.display().to_string()];
-        let (kind, seconds) = (ProgramKind::Command, 5.0);
-        let program = RewardProgram::of_python(file, None);
-        let graders = Graders::start(RewardProgram { kind, seconds, command, ..program }).unwrap();
+        let graders = Graders::start(of_command(file, 5.0, &["python3", "{file}"])).unwrap();
         let graded = shown(graders.grade(&asked(&["7"])));
         (graded.concat(), graders.close())
     };
@@ -656,14 +654,9 @@ fn a_command_has_time_to_start_and_to_end_and_does_not_outlive_its_caller() {
     let at = |name: &str| folder.path().join(name);
     let script = "import sys, time\ntime.sleep(2)\nfor line in sys.stdin: print(1, flush=True)\nopen(sys.argv[1], 'w').write('ended')\n";
     files::write_atomic(&at("grade"), script.as_bytes()).unwrap();
-    let words = ["python3", "{file}", &at("end").display().to_string()].map(str::to_string);
-    let program = RewardProgram {
-        kind: ProgramKind::Command,
-        seconds: 1.0,
-        command: words.to_vec(),
-        files: vec!["rules/a.js".to_string()],
-        ..RewardProgram::of_python(at("grade"), None)
-    };
+    let words = ["python3", "{file}", &at("end").display().to_string()];
+    let files = vec!["rules/a.js".to_string()];
+    let program = RewardProgram { files, ..of_command(at("grade"), 1.0, &words) };
     let graders = Graders::start(program).unwrap();
     assert_eq!(graders.ready().files, ["grade", "rules/a.js"]);
     assert_eq!(shown(graders.grade(&asked(&["7"]))), ["1 true"]);
@@ -730,15 +723,12 @@ def verify(truth, answer, timeout_seconds):
 #[test]
 fn a_response_without_a_verdict_of_math_verify_is_wrong_and_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    files::write_atomic(&at("math_verify.py"), STUB.as_bytes()).unwrap();
-    let python = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", folder.path().display());
-    files::write_program(&at("python"), &python).unwrap();
-    let python = Some(at("python").display().to_string());
+    files::write_atomic(&folder.path().join("math_verify.py"), STUB.as_bytes()).unwrap();
+    let python = python_with(folder.path(), folder.path());
     let program = RewardProgram { python, packages: Vec::new(), ..RewardProgram::math_verify() };
     let graders = Graders::start(program).unwrap();
     let graded = graders.grade(&asked(&["7", "8", "tower", "7"]));
-    let shown = |grade: &Result<Grade, Ungraded>| {
+    let shown = |grade: &Graded| {
         let grade = grade.as_ref().unwrap();
         (grade.reward, grade.is_correct, grade.extra["without_verdict"])
     };

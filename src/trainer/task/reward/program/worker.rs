@@ -160,15 +160,11 @@ impl Worker {
         while let Ok(line) = self.answers.recv_timeout(rest()) {
             surplus = surplus.or(is_answer(&line).then(|| Ungraded::Surplus(shown(&line))));
         }
-        while !rest().is_zero() && !self.is_gone() {
+        while !rest().is_zero() && !descendants::has_ended(&mut self.child) {
             std::thread::sleep(Duration::from_millis(10));
         }
         let part = self.part_of_line.lock().unwrap_or_else(PoisonError::into_inner);
         surplus.or_else(|| is_answer(&part).then(|| Ungraded::Surplus(shown(&part))))
-    }
-
-    pub fn is_gone(&mut self) -> bool {
-        descendants::has_ended(&mut self.child)
     }
 
     pub fn stderr(&self) -> String {
@@ -216,18 +212,12 @@ impl Worker {
             let answer = self.answer(Duration::from_secs_f64(seconds));
             self.has_answered |= answer.is_ok();
             longest = longest.max(sent.elapsed());
-            match answer {
-                Ok(Answer::Value(value)) => values.push(Ok(value)),
-                Ok(Answer::Running(())) => {}
-                Ok(Answer::Refused(reason)) if is_batch => return none(Ungraded::Broke(reason)),
-                Ok(Answer::Refused(reason)) => values.push(Err(Ungraded::Broke(reason))),
-                Ok(Answer::Failed(reason)) if is_batch => return none(Ungraded::Raised(reason)),
-                Ok(Answer::Failed(reason)) => values.push(Err(Ungraded::Raised(reason))),
-                Ok(Answer::Unrecorded(file)) if is_batch => {
-                    return none(Ungraded::Unrecorded(file));
-                }
-                Ok(Answer::Unrecorded(file)) => values.push(Err(Ungraded::Unrecorded(file))),
-                Ok(Answer::Length(returned)) if returned == asked.len() => {}
+            let value = match answer {
+                Ok(Answer::Value(value)) => Ok(value),
+                Ok(Answer::Refused(reason)) => Err(Ungraded::Broke(reason)),
+                Ok(Answer::Failed(reason)) => Err(Ungraded::Raised(reason)),
+                Ok(Answer::Unrecorded(file)) => Err(Ungraded::Unrecorded(file)),
+                Ok(Answer::Running(())) => continue,
                 Ok(Answer::Length(returned)) => {
                     return none(Ungraded::WrongLength { returned, responses });
                 }
@@ -251,6 +241,10 @@ impl Worker {
                     self.has_ended = true;
                     break;
                 }
+            };
+            match value {
+                Err(error) if is_batch => return none(error),
+                value => values.push(value),
             }
         }
         // A line too many gives each later response the answer of the one before it.
@@ -304,7 +298,7 @@ impl Worker {
             return Lost::Broke(format!("its answer is longer than {MOST_ANSWER_BYTES} bytes"));
         }
         let seen = self.seen();
-        if !self.is_gone() {
+        if !descendants::has_ended(&mut self.child) {
             return Lost::Broke(format!("it closed its standard output{seen}"));
         }
         let how = match self.child.wait() {

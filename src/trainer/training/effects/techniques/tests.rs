@@ -1,21 +1,15 @@
 use super::*;
-use crate::algorithm::{
-    AtCap, Beyond, DynamicSampling, FilterMetric, Finish, Problem, Prompt, Rollout, Selection,
-    Surplus,
-};
-use crate::experiment::extends;
+use crate::algorithm::{AtCap, Beyond, DynamicSampling, FilterMetric, Finish, Selection, Surplus};
+use crate::training::effects::tests;
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq};
 use proptest::proptest;
-use std::path::Path;
 
 const LIMIT: u64 = 20;
 const SOFT: Punishment = Punishment::Soft { cache_tokens: 8, factor: 1.0, beyond: Beyond::Clamped };
 
 /// GRPO with groups of four, L_max = 20, two groups a step.
 fn experiment() -> Experiment {
-    let path =
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("experiments/base.toml");
-    let mut experiment = extends::load(&path).unwrap();
+    let mut experiment = tests::experiment();
     experiment.rollout.max_response_tokens = LIMIT;
     experiment.training.prompts_per_step = 2;
     experiment
@@ -25,17 +19,9 @@ fn experiment() -> Experiment {
 fn group(rollouts: &[(usize, bool)]) -> Group<ScoredRollout> {
     let rollout = |&(tokens, is_correct): &(usize, bool)| {
         let finish = if tokens as u64 == LIMIT { Finish::Length } else { Finish::Stop };
-        ScoredRollout {
-            rollout: Rollout::new(vec![3; tokens], vec![-0.5; tokens], finish, String::new()),
-            is_correct,
-            prediction: None,
-            correctness_reward: if is_correct { 1.0 } else { -1.0 },
-            overlong_penalty: 0.0,
-        }
+        tests::scored(&"1".repeat(tokens), is_correct, finish, 0.0)
     };
-    let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };
-    let rollouts = rollouts.iter().map(rollout).collect();
-    Group { prompt: Prompt { problem, tokens: vec![1] }, attempt: 0, rollouts }
+    tests::group(rollouts.iter().map(rollout).collect())
 }
 
 /// The step that the pure functions make of groups, as Algorithm 1 does, in one round.
